@@ -1,10 +1,10 @@
 //! An announced change of a range: readers elsewhere go on, and the writer waits for those who came before.
 //!
 //! # Guarantee
-//! A reader that finds no change of its place announced ([`Announcement::is_made`], [`Announcement::concerns`]) is beside
-//! none until its RCU section ends, and sees all that earlier changes of its place did. The writer announces first, then
-//! waits for the sections under way ([`Rcu::await_sections_of`](crate::Rcu::await_sections_of)), and changes only what
-//! the range names.
+//! A reader that finds no change of its place announced ([`Announcement::is_made`], [`Announcement::concerns`]) is
+//! beside none until its RCU section ends, and sees all that earlier changes of its place did. The writer announces
+//! first, then waits for the sections under way ([`Rcu::await_sections_of`](crate::Rcu::await_sections_of)), and changes
+//! only what the range names.
 //!
 //! # Words first
 //! `count`: odd while a change is announced. `start`, `end`: the places that it is about, while the count is odd.

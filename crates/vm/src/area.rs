@@ -9,10 +9,10 @@
 //! * I1 `start < end`, both page-aligned; the index holds the same bounds.
 //! * I2 what stands behind it is set before the area is published and never changes; the area owns a reference to it.
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
-//! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a root
-//!   before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one.
-//! * I5 an address shows the same page of what stands behind it for as long as the area holds it: cuts and joins move the
-//!   bounds, but not `first_page`, where page 0 would lie. So who reads a bound of before and one of after a change
+//! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a
+//!   root before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one.
+//! * I5 an address shows the same page of what stands behind it for as long as the area holds it: cuts and joins move
+//!   the bounds, but not `first_page`, where page 0 would lie. So who reads a bound of before and one of after a change
 //!   that is about other addresses still finds the right page.
 //!
 //! # The root's word (race table: `design::faultless`)
@@ -90,8 +90,9 @@ impl<P: System, D: Design<P>> Area<P, D> {
 
     /// Returns the root, if any; from then on no fault without the space's lock gives the area one.
     fn pinned_root(&self) -> u64 {
+        mutant!(RootUnpinned => return self.root());
         // Relaxed: the word alone decides between a fault and the writer (`give_root`).
-        if self.root.load(Ordering::Relaxed) != 0 || mutant!(RootUnpinned, false => true) {
+        if self.root.load(Ordering::Relaxed) != 0 {
             return self.root();
         }
         match self.root.compare_exchange(0, ROOT_PINNED, Ordering::Relaxed, Ordering::Relaxed) {

@@ -45,8 +45,8 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 ///
 /// # Safety
 /// * `update_index` runs `update` once.
-/// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault on an address of the range that
-///   `announce_range` named uses what it found in the area before.
+/// * Between `begin_change` and `end_change`, once `await_faults` has returned, no fault on an address of the range
+///   that `announce_range` named uses what it found in the area before.
 /// * `release_area` frees the area once, after every fault that may use it.
 ///
 /// # Who calls what
@@ -95,10 +95,9 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Returns the state of a new area, which the index holds; under a change, as after [`Design::begin_change`].
     fn new_area_state() -> Self::AreaState;
 
-    /// Called under the write lock before [`Design::begin_change`], before an area is published that a change makes, and
-    /// when another change of the area begins inside the first: says which addresses the change is about. Of others
-    /// only the area's bounds change, and a root that it has not got yet. Whoever calls it waits for faults afterwards,
-    /// as for `begin_change`.
+    /// Called under the write lock before [`Design::begin_change`], before an area is published that a change makes,
+    /// and when another change of the area begins inside the first: says which addresses the change is about. Of
+    /// others only the area's bounds change, and a root that it has not got yet.
     #[inline]
     fn announce_range(_area: &Self::AreaState, _range: Range<VirtAddr>) {}
     /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.

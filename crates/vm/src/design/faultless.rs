@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! While a fault is at work, nobody changes what its address shows, its translations or its tables: a writer announces
-//! which addresses of an area it changes, and then waits for the faults that are at work on CPUs that use the space. So a
-//! fault looks once whether a change of its address was announced, and then fills an empty entry by one
+//! which addresses of an area it changes, and then waits for the faults that are at work on CPUs that use the space. So
+//! a fault looks once whether a change of its address was announced, and then fills an empty entry by one
 //! compare-and-swap, without a lock. Faults elsewhere in the area go on.
 //!
 //! # Invariants
@@ -49,9 +49,10 @@
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
 //!
 //! # Give-ups
-//! As `vma-lock`: `spf_vma_changed`: no area there, a change is announced, or its bounds are others. `spf_vma_noanon`:
-//! the first store to private memory whose root a writer has pinned, or of which a neighbour changes: the root is given
-//! under the semaphore. `spf_vma_access`: the rights forbid it. `spf_vma_notsup`: an object must fetch the page first, or there is no frame.
+//! As `vma-lock`: `spf_vma_changed`: no area there, or a change of the address is announced. `spf_vma_noanon`: the
+//! first store to private memory whose root a writer has pinned, or of which a neighbour changes: the root is given
+//! under the semaphore. `spf_vma_access`: the rights forbid it. `spf_vma_notsup`: an object must fetch the page first,
+//! or there is no frame.
 //!
 //! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
 //! has the figures, and what was tried and lost.

@@ -3,8 +3,8 @@
 //!
 //! # Guarantee
 //! An area gets its root with its first private page, and takes that of a neighbour which could have been one area with
-//! it but for the rights. Areas that had pages of their own before they met keep different roots, and stay apart; so may
-//! neighbours whose first pages are made side by side.
+//! it but for the rights. Areas that had pages of their own before they met keep different roots, and stay apart; so
+//! may neighbours whose first pages are made side by side.
 
 use super::permit::ReadPermit;
 use super::{AreaAt, Space};
