@@ -59,6 +59,11 @@ fn stores_to_a_files_shared_pages_fault_as_its_file_system_asks() {
 }
 
 #[test]
+fn forks_that_fail_have_taken_the_right_to_store() {
+    replays_cleanly("unborn");
+}
+
+#[test]
 fn areas_that_are_cut_after_a_neighbour_mapped_their_pages() {
     replays_cleanly("windows");
 }

@@ -446,12 +446,22 @@ impl TraceBuilder {
 
     /// An exit without an enter is one that a security filter refused before it began, or one that is not kept.
     fn exit(&mut self, thread: ThreadIndex, number: i64, result: i64, sink: Sink<'_>) {
-        let Some(call) = numbers::call_of(number) else { return };
+        let Some(call) = numbers::call_of(number) else { return self.task_was_refused(thread, number, result, sink) };
         let state = &mut self.states[thread as usize];
         let is_joined_inside = state.open == Openness::Unknown && is_map_call(call) && state.abi == Abi::Native;
         if is_joined_inside || state.open == Openness::Inside(call) {
             state.open = Openness::Outside;
             self.emit(thread, EventKind::CallExit(CallExit { call, result }), sink);
+        }
+    }
+
+    /// Tells of a call that was to make a task and failed: it may have copied the tables of the space by then.
+    fn task_was_refused(&mut self, thread: ThreadIndex, number: i64, result: i64, sink: Sink<'_>) {
+        let State { open, abi, .. } = self.states[thread as usize];
+        let is_error = (-4095..0).contains(&result);
+        if numbers::makes_task(number) && is_error && open == Openness::Outside && abi == Abi::Native {
+            self.emit(thread, EventKind::CallEnter(CallEnter { call: Call::Clone, args: [0; 6] }), sink);
+            self.emit(thread, EventKind::CallExit(CallExit { call: Call::Clone, result }), sink);
         }
     }
 

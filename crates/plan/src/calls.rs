@@ -27,6 +27,10 @@ impl Builder<'_> {
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
         let (memory_call, mut verdict) = self.decode_call(place, enter);
         let result = self.placed_or_result(place, enter.call, verdict);
+        if enter.call == Call::Clone {
+            let space = self.space_of(place);
+            self.spaces[space as usize].fork_failed_at = self.now;
+        }
         if self.is_cut_off(place) {
             verdict = Verdict::Imposed(Reason::InFlight);
         }

@@ -8,7 +8,7 @@
 //!
 //! | class | the recording shows |
 //! |---|---|
-//! | ambiguous | the fault lies inside another thread's call on that page, beside a fork, or within the clock error of one; or the kernel tried the page twice in a row, from two places of its code; or an instruction faulted twice in a row, at one address, on a page that was there, in a space of several threads or by a thread that was switched out in between; or a file may end before the page, so that the access before was a bus error; or the recording lacks what would decide |
+//! | ambiguous | the fault lies inside another thread's call on that page, beside a fork, or within the clock error of one; or the kernel tried the page twice in a row, from two places of its code; or an instruction faulted twice in a row, at one address, on a page that was there, in a space of several threads or by a thread that was switched out in between; or a fork failed, which may have taken the right to store; or a file may end before the page, so that the access before was a bus error; or the recording lacks what would decide |
 //! | raced | another thread's fault on that page was under way, or made the entry stronger while this CPU still held the weaker one; or the thread did so itself after a fork, and may have come to this CPU since |
 //! | populated | populate, lock, advice, exec or a driver filled the page; or a fault says that it is there though none made it, and a fork came between or a debugger traces the process |
 //! | fault_around | the page is an object's, a fault beside it reached it (see [`super::around`]), and it is there; but a fork, or what another thread did to the page, leaves open which fault mapped it |

@@ -75,9 +75,13 @@ impl Recorded<'_> {
                 self.lock(result)
             }
             Call::Munlock if errno == Some(Errno::ENOMEM) && !self.may_lack_areas() => self.lock(result),
-            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall | Call::Mseal => {
-                imposed(Reason::Limit)
-            }
+            Call::Mlock
+            | Call::Mlock2
+            | Call::Munlock
+            | Call::Mlockall
+            | Call::Munlockall
+            | Call::Mseal
+            | Call::Clone => imposed(Reason::Limit),
             Call::Ftruncate | Call::Fallocate | Call::Truncate => imposed(Reason::Descriptor),
             Call::Ptrace => imposed(Reason::Process),
             Call::Prctl if !is_error && !moves_heap(self.enter.args[1]) => imposed(Reason::Process),

@@ -203,8 +203,17 @@ impl Builder<'_> {
             || context.page.is_doubtful
             || self.windows.uncertain.contains(context.place)
             || self.may_lack_its_page(context)
+            || self.is_behind_a_failed_fork(context)
             || self.is_second_try(context)
             || self.is_repeated(context)
+    }
+
+    /// A fork failed since the page became what it is, perhaps after it had copied the tables and taken the right to
+    /// store from their entries (kernel/fork.c, `copy_process`: a limit of processes is looked at after `copy_mm`).
+    fn is_behind_a_failed_fork(&self, context: &FaultContext) -> bool {
+        let Space { fork_failed_at, .. } = self.spaces[context.space as usize];
+        let is_private = context.page.content == Content::Own && context.is_write();
+        is_private && context.fault.is_present() && context.page.since <= fork_failed_at && fork_failed_at > 0
     }
 
     /// A page is gone that may never have come: a file may have ended before it, so that the access before was a bus

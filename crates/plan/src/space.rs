@@ -45,6 +45,8 @@ pub struct Space {
     pub forked_at: u32,
     /// The event of that fork.
     pub forked_by: EventIndex,
+    /// The count of steps when a thread or process could last not be made; 0 if that never was.
+    pub fork_failed_at: u32,
     /// Whether later mappings are locked too.
     pub locks_future: bool,
     /// Whether the stack was not yet told: the first mapping after exec is it.

@@ -674,3 +674,19 @@ fn a_private_view_of_a_stored_page_holds_the_store_until_it_is_a_copy() {
     assert_eq!([seen, copy, again].map(|event| touch(&plan, event).before), [token; 3], "mapped by {enter}");
     assert_eq!(touch(&plan, seen).class, None);
 }
+
+#[test]
+fn a_fork_that_failed_may_have_taken_the_right_to_store() {
+    const AGAIN: i64 = -11;
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    story.call(0, Call::Clone, [0; 6], AGAIN);
+    story.fault(0, HEAP + PAGE, WRITE);
+    let [first, elsewhere] = [HEAP, HEAP + PAGE].map(|page| story.fault(0, page, WRITE_PRESENT));
+    story.fault(0, HEAP + 2 * PAGE, WRITE);
+    let second = story.fault(0, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, first), (Some(Class::Ambiguous), false));
+    assert_eq!(class(&story, elsewhere), (None, true), "the page came later");
+    assert_eq!(class(&story, second), (None, true), "it has the right again");
+}

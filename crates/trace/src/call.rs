@@ -61,6 +61,7 @@ calls! {
     Truncate = 24, "truncate", 2;
     IoDestroy = 25, "io_destroy", 1;
     Ptrace = 26, "ptrace", 4;
+    Clone = 27, "clone", 0;
 }
 
 impl Call {

@@ -186,6 +186,21 @@ fn a_call_that_was_refused_or_is_no_memory_call_is_left_out() {
 }
 
 #[test]
+fn a_task_that_was_not_made_is_a_call_that_failed() {
+    let exit = |number, result| Sample::Exit { number, result };
+    let records = vec![
+        exec(ROOT, 100),
+        sample(ROOT, 200, exit(libc::SYS_clone, 7)),
+        sample(ROOT, 210, exit(libc::SYS_clone3, -11)),
+        sample(ROOT, 220, exit(libc::SYS_getpid, -11)),
+    ];
+    let told = tell(Mode::Privileged, records);
+    told.check();
+    let (enter, exit) = (CallEnter { call: Call::Clone, args: [0; 6] }, CallExit { call: Call::Clone, result: -11 });
+    assert_eq!(told.kinds()[1..], [(0, EventKind::CallEnter(enter)), (0, EventKind::CallExit(exit))]);
+}
+
+#[test]
 fn a_call_inside_a_call_marks_the_trace() {
     let enter = Sample::Enter { number: libc::SYS_brk, args: [0; 6] };
     let told = tell(Mode::Privileged, vec![exec(ROOT, 100), sample(ROOT, 200, enter), sample(ROOT, 300, enter)]);
