@@ -96,6 +96,7 @@ mod tests {
             length,
             memory_bytes: None,
             placement: PlacementPolicy::Linux,
+            replayer: None,
         };
         let run = |cpus| once_simulated(&machine, &job(cpus), 1, &|| false).expect("a run").0;
         let (alone, all) = (run(1), run(NR_CPUS));
