@@ -32,6 +32,9 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
 
+/// So many sections are waited for after one look at all CPUs.
+const SECTIONS_AT_ONCE: usize = 16;
+
 lock_class! {
     /// The locks of groups that the grace period at work looks at.
     ScanLock = "rcu_scan"
@@ -112,16 +115,29 @@ impl<P: Processor> Grace<P> {
         // ORDER: pairs with the fence in `Reader::enter`; forbids that a section misses what the caller did before, and
         // is missed here.
         P::fence(Ordering::SeqCst);
-        for cpu in cpus {
-            let reader = self.readers.get(cpu);
-            let seen = reader.look();
-            if reader.has_passed(seen) {
-                continue;
+        let mut cpus = cpus.into_iter();
+        // All are looked at before one is waited for: who begins a section meanwhile is not waited for.
+        let mut inside = [(0, ReaderWord::OUTSIDE); SECTIONS_AT_ONCE];
+        loop {
+            let looks = cpus.by_ref().map(|cpu| (cpu, self.readers.get(cpu).look()));
+            let found = looks.filter(|&(cpu, seen)| !self.readers.get(cpu).has_passed(seen)).take(SECTIONS_AT_ONCE);
+            let nr_found = inside.iter_mut().zip(found).map(|(place, found)| *place = found).count();
+            inside[..nr_found].iter().for_each(|&(cpu, seen)| self.await_section(cpu, seen));
+            if nr_found < SECTIONS_AT_ONCE {
+                return;
             }
-            let _waiting = Waiting::<P>::begin("rcu");
-            while !reader.has_passed(seen) && !P::spin_until_deadline(P::now() + SLICE_NS, || reader.has_passed(seen)) {
-                give_way::<P>();
-            }
+        }
+    }
+
+    /// Waits until a CPU has left the section that it was seen in.
+    fn await_section(&self, cpu: usize, seen: ReaderWord) {
+        let reader = self.readers.get(cpu);
+        if reader.has_passed(seen) {
+            return;
+        }
+        let _waiting = Waiting::<P>::begin("rcu");
+        while !reader.has_passed(seen) && !P::spin_until_deadline(P::now() + SLICE_NS, || reader.has_passed(seen)) {
+            give_way::<P>();
         }
     }
 

@@ -20,6 +20,9 @@ pub(super) struct Reader<P: Processor> {
 pub(super) struct ReaderWord(u64);
 
 impl ReaderWord {
+    /// That of a CPU that was in no section yet.
+    pub(super) const OUTSIDE: Self = Self(0);
+
     fn is_inside(self) -> bool {
         self.0 & NESTING != 0
     }

@@ -30,6 +30,7 @@ pub(crate) mod shootdown;
 pub(crate) mod slot;
 pub(crate) mod table;
 pub(crate) mod tlb;
+mod weaken;
 mod written;
 mod zap;
 

@@ -5,13 +5,10 @@
 //! that is stronger. No accessed or dirty bit is lost.
 
 use super::Translations;
-use super::gather::Gather;
 use super::slot::Slot;
-use super::table::{TableMap, Tables};
-use crate::addr::{PAGE, PageRange};
+use crate::addr::PageRange;
 use crate::entry::{Entry, EntryFlags};
 use crate::system::System;
-use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 
 /// Which pages of a range that becomes writable do so at once; the others at the next store, as on Linux.
@@ -31,18 +28,7 @@ impl<P: System> Translations<P> {
     /// Gives the entries of a range the rights of `rights`, the flags of a page there that stores may not reach, and
     /// lets stores reach those that `upgrade` names.
     pub(crate) fn set_rights(&self, range: PageRange, rights: EntryFlags, upgrade: Upgrade) {
-        let memory = self.memory();
-        let mut gather = Gather::new(self, range);
-        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
-            let _lock = memory.page(table).lock().guard();
-            for address in part.step_by(PAGE as usize) {
-                if set_entry_rights(Tables::<P>::leaf_slot(memory, table, address), rights, upgrade) {
-                    gather.note_weakened();
-                }
-            }
-            true
-        });
+        self.weaken(range, |slot, _| set_entry_rights(slot, rights, upgrade));
     }
 }
 

@@ -20,14 +20,11 @@
 //! ```
 //! The caller copies after the return, so that a store by a stale translation comes before the copy.
 
-use crate::addr::{PAGE, PageRange, VirtAddr};
+use crate::addr::{PageRange, VirtAddr};
 use crate::entry::EntryFlags;
 use crate::system::System;
 use crate::translations::Translations;
-use crate::translations::gather::Gather;
 use crate::translations::slot::Slot;
-use crate::translations::table::{TableMap, Tables};
-use faultless_phys::FrameSource;
 use faultless_platform::Ordering;
 
 impl<P: System> Translations<P> {
@@ -35,7 +32,13 @@ impl<P: System> Translations<P> {
     ///
     /// `visit` is called under the lock of a page table. The caller has the space's lock, shared at least.
     pub(crate) fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
-        self.weaken(range, take_right, visit);
+        self.weaken(range, |slot, address| {
+            let is_written = take_right(slot);
+            if is_written {
+                visit(VirtAddr::new(address));
+            }
+            is_written
+        });
     }
 
     /// Lets the next store to each page of a range fault. What was stored to before is for `collect_written` to report
@@ -43,24 +46,7 @@ impl<P: System> Translations<P> {
     ///
     /// The caller has the space's lock, shared at least.
     pub(crate) fn await_stores(&self, range: PageRange) {
-        self.weaken(range, forbid_stores, &mut |_| ());
-    }
-
-    /// Does something to each entry of a range that takes rights away, shoots those down, and visits their pages.
-    fn weaken(&self, range: PageRange, take: impl Fn(Slot<'_, P>) -> bool, visit: &mut dyn FnMut(VirtAddr)) {
-        let memory = self.memory();
-        let mut gather = Gather::new(self, range);
-        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
-            let _lock = memory.page(table).lock().guard();
-            for address in part.step_by(PAGE as usize) {
-                if take(Tables::<P>::leaf_slot(memory, table, address)) {
-                    gather.note_weakened();
-                    visit(VirtAddr::new(address));
-                }
-            }
-            true
-        });
+        self.weaken(range, |slot, _| forbid_stores(slot));
     }
 }
 

@@ -1,0 +1,33 @@
+//! Entries of a range that lose rights.
+//!
+//! # Guarantee
+//! When [`Translations::weaken`] returns, no CPU remembers of an entry what was taken from it.
+
+use super::Translations;
+use super::gather::Gather;
+use super::slot::Slot;
+use super::table::{TableMap, Tables};
+use crate::addr::{PAGE, PageRange};
+use crate::system::System;
+use faultless_phys::FrameSource;
+
+impl<P: System> Translations<P> {
+    /// Visits the entries of a range, ascending, each under its table's lock; `take` is told the address, and says
+    /// whether a translation may be stronger than the entry now is.
+    ///
+    /// The caller has the space's lock, shared at least.
+    pub(super) fn weaken(&self, range: PageRange, mut take: impl FnMut(Slot<'_, P>, u64) -> bool) {
+        let memory = self.memory();
+        let mut gather = Gather::new(self, range);
+        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+            let _map = TableMap::<P>::new(memory, table);
+            let _lock = memory.page(table).lock().guard();
+            for address in part.step_by(PAGE as usize) {
+                if take(Tables::<P>::leaf_slot(memory, table, address), address) {
+                    gather.note_weakened();
+                }
+            }
+            true
+        });
+    }
+}
