@@ -88,7 +88,9 @@ impl<P: Processor> Announcement<P> {
     /// Says whether the change that is announced is about a place.
     pub fn concerns(&self, place: u64) -> bool {
         // ORDER: Acquire pairs with the Release in `set_range`.
-        let (start, end) = (self.start.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
+        let start = self.start.load(Ordering::Acquire);
+        // ORDER: as above.
+        let end = self.end.load(Ordering::Acquire);
         (start..end).contains(&place)
     }
 }

@@ -62,6 +62,22 @@ impl WeakOrder {
 /// Every such ordering of `sync` and `phys`, by place.
 pub const WEAK_ORDERS: &[WeakOrder] = &[
     row(
+        "sync/announcement.rs: Announcement::set_range: store without Release",
+        "announcement::who_is_beside_another_change_has_seen_the_one_before",
+    ),
+    row(
+        "sync/announcement.rs: Announcement::set_range: store 2 without Release",
+        "announcement::who_is_beside_another_change_has_seen_the_one_before",
+    ),
+    row(
+        "sync/announcement.rs: Announcement::concerns: load without Acquire",
+        "announcement::who_is_beside_another_change_has_seen_the_one_before",
+    ),
+    row(
+        "sync/announcement.rs: Announcement::concerns: load 2 without Acquire",
+        "announcement::who_is_beside_another_change_has_seen_the_one_before",
+    ),
+    row(
         "sync/barrier.rs: Barrier::wait: fetch_add without Acquire",
         "parking::barrier_holds_all_back_and_has_one_leader_a_round",
     ),
@@ -216,8 +232,14 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     beyond("sync/rwsem/bravo.rs: Rwsem::wait_for: compare_exchange without Release", READ_BEFORE_MARK),
     row("sync/rwsem/slow.rs: Rwsem::claim_for_reader: fetch_add without Acquire", "rwsem::rwsem_2012_two_threads"),
     row("sync/rwsem/slow.rs: Queued::as_reader: load without Acquire", "rwsem::rwsem_2012_two_threads"),
-    row("sync/rwsem/spin.rs: Rwsem::spin_for_write: fence without Release", "rwsem::rwsem_v8_two_threads"),
-    row("sync/rwsem/spin.rs: Rwsem::has_spinner: fence without Acquire", "rwsem::rwsem_v8_two_threads"),
+    row(
+        "sync/rwsem/spin.rs: Rwsem::spin_for_write: fence without Release",
+        "rwsem::a_spinner_that_gives_way_is_not_forgotten",
+    ),
+    row(
+        "sync/rwsem/spin.rs: Rwsem::has_spinner: fence without Acquire",
+        "rwsem::a_spinner_that_gives_way_is_not_forgotten",
+    ),
     row("sync/rwsem/waiters.rs: Waiter::is_granted: load without Acquire", "rwsem::rwsem_2012_two_threads"),
     row("sync/rwsem/waiters.rs: Wake::run: swap without Release", "rwsem::rwsem_2012_two_threads"),
     row("sync/seqcount.rs: SeqCount::begin_write: fence without Release", "seqcount::reader_never_accepts_a_torn_pair"),
