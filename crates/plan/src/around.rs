@@ -81,10 +81,11 @@ impl Table {
     }
 }
 
-/// Returns the bytes that the table of a page maps.
-pub fn table_of(page: u64) -> Range<u64> {
-    let first = page - page % TABLE_PAGES;
-    first * PAGE..first.saturating_add(TABLE_PAGES).saturating_mul(PAGE)
+/// Returns the bytes that the tables of a range of pages map.
+pub fn mapped_by_tables_of(pages: &Range<u64>) -> Range<u64> {
+    let bytes = |table: u64| table.saturating_mul(TABLE_PAGES * PAGE);
+    let tables = tables_of(pages);
+    bytes(tables.start)..bytes(tables.end)
 }
 
 /// Returns a word whose lowest `count` bits are set.
@@ -126,12 +127,22 @@ impl Around {
         Self { span, ..Self::default() }
     }
 
+    /// Returns whether a store to a shared mapping brings neighbours, as any load of a file does.
+    pub fn stores_bring_neighbours(&self) -> bool {
+        self.span == Span::Table
+    }
+
+    /// Returns the pages that a fault on `page` may map, the area being as it is at the fault.
+    pub fn reach(&self, page: u64, area: &Region) -> Range<u64> {
+        self.span.reach(page, area)
+    }
+
     /// Covers what a call may have mapped beside pages of an area that it filled, as loads or stores would.
     pub fn cover_filled(&mut self, pages: Range<u64>, is_store: bool, area: &Region, now: u32) {
-        if pages.is_empty() || is_store && self.span == Span::Window {
+        if pages.is_empty() || is_store && !self.stores_bring_neighbours() {
             return;
         }
-        let reached = self.span.reach(pages.start, area).start..self.span.reach(pages.end - 1, area).end;
+        let reached = self.reach(pages.start, area).start..self.reach(pages.end - 1, area).end;
         for number in tables_of(&reached) {
             let table = number * TABLE_PAGES..(number + 1) * TABLE_PAGES;
             let pages = reached.start.max(table.start)..reached.end.min(table.end);

@@ -36,8 +36,6 @@ pub(super) struct Builder<'a> {
     pub(super) is_blind: bool,
     /// What objects hold.
     pub(super) contents: Contents,
-    /// How far a fault on an object's page reaches.
-    pub(super) span: Span,
     /// For each thread that waits in vfork, the child.
     pub(super) vfork_child: Vec<ThreadIndex>,
     /// Whether another process may reach into each thread's memory.
@@ -65,11 +63,10 @@ impl<'a> Builder<'a> {
     pub(super) fn new(trace: &'a Trace, options: Options) -> Self {
         let space_users = SpaceUsers::of(trace);
         let nr_threads = trace.threads.len();
-        let span = Span::of_release(&trace.header.machine.kernel);
         Self {
             windows: Windows::of(trace, &space_users),
             races: Races::of(trace),
-            spaces: vec![Space::new(span); space_users.spaces.len()],
+            spaces: vec![empty_space(trace); space_users.spaces.len()],
             plan: Plan {
                 programs: vec![Program::default(); nr_threads],
                 lowest_mapped: u64::MAX,
@@ -79,7 +76,6 @@ impl<'a> Builder<'a> {
             now: 0,
             is_blind: is_blind(trace),
             contents: Contents::default(),
-            span,
             pending: Pending::of(trace, &space_users),
             postponed: BinaryHeap::new(),
             vfork_child: vec![NONE; nr_threads],
@@ -270,6 +266,11 @@ impl<'a> Builder<'a> {
             self.plan.nr_gates - 1
         })
     }
+}
+
+/// Returns a space in which nothing was mapped, on the recorded machine.
+pub(super) fn empty_space(trace: &Trace) -> Space {
+    Space::new(Span::of_release(&trace.header.machine.kernel))
 }
 
 /// Returns whether the recording lacks what decides the details of faults.

@@ -26,7 +26,7 @@ impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
         let (memory_call, mut verdict) = self.decode_call(place, enter);
-        let result = self.placed_or_result(place, enter.call, verdict);
+        let result = self.came_to(place, verdict);
         if enter.call == Call::Clone {
             let space = self.space_of(place);
             self.spaces[space as usize].fork_failed_at = self.now;
@@ -111,10 +111,11 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns what a call came to for the map: io_setup returns 0 and not where its ring is.
-    pub(super) fn placed_or_result(&self, place: EventIndex, call: Call, verdict: Verdict) -> i64 {
-        match (call, verdict) {
-            (Call::IoSetup, Verdict::Compared(placed)) => placed,
+    /// Returns what a call came to for the map: what a replay's is compared with, which is where io_setup's ring is and
+    /// not the 0 that it returns.
+    pub(super) fn came_to(&self, place: EventIndex, verdict: Verdict) -> i64 {
+        match verdict {
+            Verdict::Compared(expected) => expected,
             _ => self.windows.calls[&place].result.unwrap_or(-1),
         }
     }

@@ -6,7 +6,7 @@
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
-use super::around::{Cover, Span, table_of};
+use super::around::Cover;
 use super::build::Builder;
 use super::classes::Class;
 use super::contents::{ObjectPage, Stored};
@@ -470,8 +470,9 @@ impl Builder<'_> {
         let call = self.spaces[context.space as usize].order.calls.at(context.fault.address);
         let around = around.map(|region| {
             let page = context.fault.address / PAGE;
-            let area = self.spaces[context.space as usize].regions.area_of(&region, &table_of(page));
-            (Cover { pages: self.span.reach(page, &area), step: Some(step), call, now }, area)
+            let space = &self.spaces[context.space as usize];
+            let area = space.area_of(&region, &(page..page + 1));
+            (Cover { pages: space.around.reach(page, &area), step: Some(step), call, now }, area)
         });
         let space = &mut self.spaces[context.space as usize];
         if !context.page.content.is_mapped() && page.content.is_mapped() {
@@ -504,7 +505,8 @@ impl Builder<'_> {
 
     /// Returns whether the kernel maps neighbours of an object's page together with it.
     fn maps_around(&self, context: &FaultContext) -> bool {
-        context.is_allowed() && (!context.is_write() || self.span == Span::Table)
+        let around = &self.spaces[context.space as usize].around;
+        context.is_allowed() && (!context.is_write() || around.stores_bring_neighbours())
     }
 
     fn page_after(&self, context: &FaultContext, step: Wait) -> Page {

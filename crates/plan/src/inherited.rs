@@ -29,7 +29,7 @@ use faultless_vm::Advice;
 use rustc_hash::FxHashSet;
 
 use super::Action;
-use super::build::Builder;
+use super::build::{Builder, empty_space};
 use super::calls::{backing_on, told_range, told_result};
 use super::decode::is_error;
 use super::edges::Wait;
@@ -119,7 +119,7 @@ impl Builder<'_> {
     }
 
     fn space_of_snapshot(&self, state: &SpaceState) -> Space {
-        let mut space = Space::new(self.span);
+        let mut space = empty_space(self.trace);
         for area in &state.areas {
             let region = region_of(area, &self.trace.files);
             space.regions.insert(region);
@@ -190,7 +190,7 @@ impl Builder<'_> {
     fn apply_call(&mut self, place: EventIndex, enter: CallEnter) {
         let space = self.space_of(place);
         let (memory_call, verdict) = self.decode_call(place, enter);
-        let result = self.placed_or_result(place, enter.call, verdict);
+        let result = self.came_to(place, verdict);
         let now = self.now;
         if let MemoryCall::Break { before, is_first: true, .. } = memory_call {
             self.spaces[space as usize].heap_start = Some(before);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of};
 use faultless_vm::Advice;
 
-use super::around::{Around, Span, table_of};
+use super::around::{Around, Span, mapped_by_tables_of};
 use super::decode::is_error;
 use super::edges::SpaceOrder;
 use super::ids::{EventIndex, NONE};
@@ -376,10 +376,14 @@ impl Space {
             self.regions.give_root(part.start);
         } else if added > 0 && region.backing != Backing::Anonymous {
             let pages = part.start / PAGE..part.end / PAGE;
-            let within = table_of(pages.start).start..table_of(pages.end - 1).end;
-            let area = self.regions.area_of(region, &within);
+            let area = self.area_of(region, &pages);
             self.around.cover_filled(pages, filling == Filling::Stores, &area, now);
         }
+    }
+
+    /// Returns a region as far as its area goes within the tables of some of its pages.
+    pub fn area_of(&self, region: &Region, pages: &Range<u64>) -> Region {
+        self.regions.area_of(region, &mapped_by_tables_of(pages))
     }
 
     /// Returns a child's copy at a fork, which is this event; `now` is the count of steps.

@@ -7,9 +7,10 @@
 //! # Rules
 //! The two must lead to the same in either order, and each must come to the same before and after what lies between.
 //! In either order the same comes of two calls that are about different pages; of two breaks, which move one end, if
-//! nothing depends on the end that they leave ([`breaks`](super::breaks)); of two munmaps; of advice that changes neither the map nor an entry, or says what a child gets, and any other
-//! advice or `mprotect`, if both were done and not both say what a child gets; of an `mremap` that cuts an end off and
-//! one that moves the rest and leaves its place mapped; and of a call that fails for its arguments alone.
+//! nothing depends on the end that they leave ([`breaks`](super::breaks)); of two munmaps; of advice that changes
+//! neither the map nor an entry, or says what a child gets, and any other advice or `mprotect`, if both were done and
+//! not both say what a child gets; of an `mremap` that cuts an end off and one that moves the rest and leaves its place
+//! mapped; and of a call that fails for its arguments alone.
 //! What lies between is passed
 //! * by a call that fails for its arguments alone, always;
 //! * by advice that changes neither the map nor an entry, if all of its range stays mapped: `MADV_DODUMP` is such, and

@@ -120,7 +120,7 @@ impl<P: Processor> Grace<P> {
         let mut inside = [(0, ReaderWord::OUTSIDE); SECTIONS_AT_ONCE];
         loop {
             let looks = cpus.by_ref().map(|cpu| (cpu, self.readers.get(cpu).look()));
-            let found = looks.filter(|&(cpu, seen)| !self.readers.get(cpu).has_passed(seen)).take(SECTIONS_AT_ONCE);
+            let found = looks.filter(|&(cpu, seen)| !self.readers.get(cpu).has_passed(seen));
             let nr_found = inside.iter_mut().zip(found).map(|(place, found)| *place = found).count();
             inside[..nr_found].iter().for_each(|&(cpu, seen)| self.await_section(cpu, seen));
             if nr_found < SECTIONS_AT_ONCE {
