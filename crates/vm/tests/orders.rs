@@ -12,7 +12,7 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
-    AccessError, AddressRange, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapOptions, MapRequest,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions, MapRequest,
     ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest,
     SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
@@ -555,3 +555,31 @@ for_each_design!(a_space_that_ends_is_whole_for_whoever_visits_it, D, {
         |_| Ok(()),
     );
 });
+
+/// Two CPUs store to one new page beside another of its table, so that one finds the table locked in some orders; returns
+/// how often a fault gave up for that.
+fn nr_given_up_for_a_locked_table<D: Tested>() -> u64 {
+    let nr_given_up = AtomicU64::new(0);
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| {
+            if cpu == 0 {
+                stage.map_over_two_tables();
+            }
+            // Before the mapping is there, another CPU finds nothing.
+            let _ = stage.guests[cpu].store(VirtAddr::new(LONG), 1);
+        },
+        |stage| {
+            nr_given_up.store(stage.space.vm().events().total(Event::SpfPteLock), Ordering::Relaxed);
+            Ok(())
+        },
+    );
+    nr_given_up.into_inner()
+}
+
+#[test]
+fn a_fault_that_finds_its_table_locked_waits_or_gives_up_as_its_series_has_it() {
+    assert!(nr_given_up_for_a_locked_table::<SpfSrcu<Rwsem<Explore>>>() > 0, "2017: it gives up");
+    assert!(nr_given_up_for_a_locked_table::<SpfV9<Rwsem<Explore>>>() > 0, "version 9: it gives up");
+    assert_eq!(nr_given_up_for_a_locked_table::<SpfV11<Rwsem<Explore>>>(), 0, "version 11: it waits");
+}

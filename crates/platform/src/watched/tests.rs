@@ -147,6 +147,9 @@ impl Processor for Probe {
     fn try_cpu() -> Option<usize> {
         None
     }
+    fn node() -> usize {
+        6
+    }
     fn enter() {
         note("enter".into());
     }
@@ -286,7 +289,10 @@ fn each_call_of_a_processor_reaches_the_one_beneath() {
         "trace WorkBegins",
     ];
     assert_eq!(asked(), expected);
-    assert_eq!((Seen::nr_cpus(), Seen::cpu(), Seen::try_cpu(), Seen::current().bits()), (5, 3, None, 9));
+    assert_eq!(
+        (Seen::nr_cpus(), Seen::cpu(), Seen::try_cpu(), Seen::node(), Seen::current().bits()),
+        (5, 3, None, 6, 9)
+    );
     assert_eq!(
         (Seen::now(), Seen::watch_clock(), Seen::should_yield(), Seen::unpark(&raw const word, 1)),
         (11, 12, true, 2)
