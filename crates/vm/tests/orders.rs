@@ -16,6 +16,7 @@ use faultless_vm::{
     Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest,
     SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -571,6 +572,30 @@ for_each_design!(a_space_that_ends_is_whole_for_whoever_visits_it, D, {
             }
         },
         |_| Ok(()),
+    );
+});
+
+// A page is in memory while a store to it is given a copy.
+for_each_design!(a_page_is_in_memory_while_it_is_copied, D, {
+    in_every_order::<D>(
+        Sharers::Child,
+        |stage, cpu| match cpu {
+            0 => assert!(stage.guests[0].store(VirtAddr::new(BASE), 2).is_ok()),
+            _ => {
+                let mut is_in_memory = false;
+                let page = AddressRange::new(VirtAddr::new(BASE), PAGE);
+                let looked = stage.space.mincore(page, &mut |is_there| {
+                    is_in_memory = is_there;
+                    ControlFlow::Continue(())
+                });
+                looked.expect("mapped");
+                stage.owed[cpu].store(u64::from(!is_in_memory), Ordering::Relaxed);
+            }
+        },
+        |stage| {
+            let is_missed = stage.owed.iter().any(|missed| missed.load(Ordering::Relaxed) != 0);
+            if is_missed { Err("mincore says that the page is not there".into()) } else { Ok(()) }
+        },
     );
 });
 

@@ -301,3 +301,18 @@ for_each_design!(every_store_since_the_last_look_is_reported, D, {
         assert_eq!((written(&scene), written(&child)), (vec![2], vec![]));
     });
 });
+
+// Whoever gives a page up lets it be dropped, and not the store be forgotten: until it is dropped, loads find it.
+for_each_design!(a_store_to_a_page_that_was_given_up_since_is_reported, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("www", "12");
+        assert_eq!(written(&scene), [0, 1]);
+        scene.store(1, 3).expect("mapped");
+        let scene = scene.call(|s| s.advise(0..3, Advice::Free));
+        assert_eq!((written(&scene), scene.load(1)), (vec![1], 3));
+        assert_eq!(written(&scene), []);
+        scene.store(0, 4).expect("mapped");
+        let scene = scene.call(|s| s.advise(0..3, Advice::PageOut)).after("www", "4");
+        assert_eq!(written(&scene), [0], "reported is not stored to");
+    });
+});
