@@ -82,6 +82,9 @@ impl<P: Processor, T, S: RwSemaphore<P>> RwLock<P, T, S> {
     }
 
     /// Shares the value; sleeps while a writer has it or stands in line before us.
+    ///
+    /// # Panics
+    /// If more than eight million guards were forgotten: the word counts no more readers.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, P, T, S> {

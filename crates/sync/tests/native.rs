@@ -444,6 +444,39 @@ fn replace_under_readers(nr_cpus: usize, group_bits: u32, free_old: impl Fn(&Rcu
     drop(unsafe { Box::from_raw(current.load(Ordering::Relaxed)) });
 }
 
+/// Forgotten guards are counted, up to half of what the word holds; the others come in no more.
+#[test]
+#[cfg_attr(miri, ignore = "eight million guards")]
+fn forgotten_guards_let_no_writer_in() {
+    let lock = RwLock::<Native, u32>::new(1);
+    let nr_forgotten = (0..1 << 24).take_while(|_| lock.try_read().map(core::mem::forget).is_some()).count();
+    assert_eq!((nr_forgotten, lock.try_write().is_none()), (1 << 23, true));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.read()))).is_err());
+    assert!(lock.try_read().is_none() && lock.try_write().is_none() && lock.semaphore().is_locked());
+}
+
+/// A guard that leaves its CPU with its thread is as one that is forgotten: the CPU's next owner has sections of its own.
+#[test]
+fn a_section_that_has_lost_its_cpu_ends_nobody_elses() {
+    let (machine, rcu) = (Machine::new(1), Rcu::<Native>::new(1));
+    let lost = machine.attach(|| rcu.read());
+    machine.attach(|| {
+        drop(rcu.read());
+        assert!(rcu.is_reading(), "the first one goes on");
+    });
+    drop(lost);
+    machine.attach(|| assert!(rcu.is_reading(), "the section is not its to end any more"));
+    // One that parks, against the rule, and gets its CPU back.
+    let rcu = Rcu::<Native>::new(1);
+    machine.attach(|| {
+        let kept = rcu.read();
+        Native::leave();
+        Native::enter();
+        drop(kept);
+        assert!(!rcu.is_reading());
+    });
+}
+
 fn defer<const BATCH: usize>(rcu: &Rcu<Native, BATCH>, object: *mut Object) {
     // SAFETY: unlinked by the caller, once; `free` gets what `Object::boxed` made.
     unsafe { rcu.defer(Object::head_of(object), free) };

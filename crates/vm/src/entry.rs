@@ -23,7 +23,8 @@ bitflags! {
         const DIRTY = 1 << 6;
         /// Software (bit 9): the frame is not counted: the zero page, or a reference page.
         const SPECIAL = 1 << 9;
-        /// Software (bit 10): private anonymous memory that no fork shares (Linux's PageAnonExclusive).
+        /// Software (bit 10): of private memory, that no fork shares it (Linux's PageAnonExclusive); of shared memory, that
+        /// it was written back (msync) since the last store.
         const EXCLUSIVE = 1 << 10;
         /// Software (bit 11), of entries that are not present and hold no frame: an access is a bad one
         /// (`MADV_GUARD_INSTALL`).
@@ -183,6 +184,18 @@ impl Entry {
     #[inline]
     pub const fn written(self) -> Self {
         self.with(EntryFlags::WRITE.union(EntryFlags::DIRTY)).without(EntryFlags::COLLECTED)
+    }
+
+    /// Returns the entry of a page of shared memory that was written back: its next store faults.
+    #[inline]
+    pub(crate) const fn written_back(self) -> Self {
+        self.without(EntryFlags::WRITE).with(EntryFlags::EXCLUSIVE)
+    }
+
+    /// Says whether a page of shared memory was written back since the last store.
+    #[inline]
+    pub(crate) const fn is_written_back(self) -> bool {
+        self.has(EntryFlags::EXCLUSIVE)
     }
 
     /// Returns the entry with `flags` cleared.

@@ -184,11 +184,25 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Ok(Touch::BitsSet) => return Resolution::Resolved,
             Err(is_present) => is_present,
         };
+        self.answer_requests();
         match self.take_fault(Fault { address, access, is_present }) {
             Ok(_) if self.touch(address, access).is_ok() => Resolution::Resolved,
             Ok(_) => Resolution::Retry,
             Err(error) => Resolution::Killed(error.into()),
         }
+    }
+
+    /// Does what was asked of the CPU while nobody owned it, as guest entry does: a thread that got the CPU since, or slept
+    /// in its last fault, comes here without that. Whoever then takes the CPU out of a space's set has done so before,
+    /// or lets it be; until then a design may take it for a member that is not waited for (`design::faultless`).
+    fn answer_requests(&self) {
+        if P::WAITS_FOR_LOADED {
+            return;
+        }
+        if P::guest_enter() {
+            self.vm().cpus().drain(P::cpu());
+        }
+        P::guest_exit();
     }
 
     /// Walks as the hardware does, and sets the bits that it would; if the entry forbids the access, says whether one

@@ -38,6 +38,29 @@ pub(crate) fn refer_unless_gone<P: System>(references: &P::AtomicU32) -> bool {
     false
 }
 
+/// References that may be forgotten before a thing counts no more: half of what the count holds, so that those who add
+/// one each at the same time can't make it wrap.
+const MOST_REFERENCES: u32 = u32::MAX / 2;
+
+/// Adds a reference for a caller that holds one.
+///
+/// # Panics
+/// If there are [`MOST_REFERENCES`]: a count that wrapped would free what is still referred to.
+#[inline]
+pub(crate) fn refer_again<P: System>(references: &P::AtomicU32) {
+    // Relaxed: the caller holds a reference, so the count is not 0.
+    if references.fetch_add(1, Ordering::Relaxed) >= MOST_REFERENCES {
+        refuse::<P>(references);
+    }
+}
+
+#[cold]
+fn refuse<P: System>(references: &P::AtomicU32) -> ! {
+    // Relaxed: taken back, and never 0.
+    references.fetch_sub(1, Ordering::Relaxed);
+    panic!("as many references as can be counted: some were forgotten");
+}
+
 /// What a pool keeps in each of its things.
 pub struct Membership<P: System, T> {
     references: P::AtomicU32,
@@ -227,8 +250,7 @@ impl<P: System, T: Pooled<P>> core::ops::Deref for PoolRef<P, T> {
 
 impl<P: System, T: Pooled<P>> Clone for PoolRef<P, T> {
     fn clone(&self) -> Self {
-        // Relaxed: we hold a reference already, so the thing can't go away meanwhile.
-        self.membership().references.fetch_add(1, Ordering::Relaxed);
+        refer_again::<P>(&self.membership().references);
         Self { thing: self.thing, pool: self.pool }
     }
 }
@@ -240,5 +262,22 @@ impl<P: System, T: Pooled<P>> Drop for PoolRef<P, T> {
             // SAFETY: I1.
             unsafe { self.pool.as_ref() }.lose(self.thing);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_platform::native::Native;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_count_of_references_does_not_wrap() {
+        let references = <Native as faultless_platform::Processor>::AtomicU32::new(MOST_REFERENCES - 1);
+        refer_again::<Native>(&references);
+        for _ in 0..3 {
+            assert!(catch_unwind(|| refer_again::<Native>(&references)).is_err());
+        }
+        assert_eq!(references.load(Ordering::Relaxed), MOST_REFERENCES);
     }
 }

@@ -6,16 +6,17 @@
 //! somebody changes in between, once in each place. Every run is the same each time. Larger programs and more switches
 //! are the business of `faultless check schedules`.
 
-use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
+use faultless_explore::{Arena, Explore, Machine, Policy, Run, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
-    AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions, MapRequest,
-    ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest,
+    Access, AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions, MapRequest,
+    Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest,
     SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -195,12 +196,8 @@ fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
     result.into_inner().expect("one thread").expect("the body ran to its end")
 }
 
-/// Plays a program once for each step of CPU 0 and each CPU that may come in there; returns how often.
-fn in_every_order<D: Tested>(
-    sharers: Sharers,
-    play: impl Fn(&Stage<'_, D>, usize) + Sync,
-    judge: impl Fn(&Stage<'_, D>) -> Result<(), String> + Sync + Send,
-) -> usize {
+/// Runs `act` with an instance on a machine of [`NR_CPUS`] CPUs.
+fn with_instance<D: Tested>(act: impl FnOnce(&Machine, &Vm<Explore, D>)) {
     let machine = Machine::with_arena(NR_CPUS, Arena::new(8 << 20).expect("the host has room"));
     let arena = machine.arena().expect("just given");
     // Lists of two frames: what one CPU frees, another finds at once.
@@ -208,35 +205,57 @@ fn in_every_order<D: Tested>(
     // SAFETY: the arena is zero, ours alone, and outlives the instance.
     let memory = unsafe { Memory::<Explore>::new(arena.base(), arena.len_bytes(), NR_CPUS, options) }.expect("room");
     let vm = alone(&machine, || Vm::<Explore, D>::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
+    act(&machine, &vm);
+    alone(&machine, || drop(vm));
+}
+
+/// Plays a program on a stage of its own, begun by CPU 0, with these switches; returns what was done.
+fn play_once<D: Tested>(
+    (machine, vm): (&Machine, &Vm<Explore, D>),
+    stage: Stage<'_, D>,
+    switches: Vec<Switch>,
+    play: impl Fn(&Stage<'_, D>, usize) + Sync,
+    judge: impl Fn(&Stage<'_, D>) -> Result<(), String> + Sync + Send,
+) -> Run {
+    let run = machine.explore(NR_CPUS, Policy::Replay { first: 0, switches: switches.clone() }, &|cpu| {
+        Explore::enter();
+        play(&stage, cpu);
+        Explore::leave();
+    });
+    run.outcome.as_ref().unwrap_or_else(|failure| panic!("{switches:?}: {}", failure.message));
+    let judged = alone(machine, || {
+        let judged = judge(&stage);
+        // SAFETY: no other thread runs.
+        unsafe { check::invariants(vm) }.unwrap_or_else(|broken| panic!("{switches:?}: {broken}"));
+        drop(stage);
+        judged
+    });
+    judged.unwrap_or_else(|wrong| panic!("{switches:?}: {wrong}"));
+    run
+}
+
+/// Plays a program once for each step of CPU 0 and each CPU that may come in there; returns how often.
+fn in_every_order<D: Tested>(
+    sharers: Sharers,
+    play: impl Fn(&Stage<'_, D>, usize) + Sync,
+    judge: impl Fn(&Stage<'_, D>) -> Result<(), String> + Sync + Send,
+) -> usize {
     let mut nr_runs = 0;
-    for other in 1..NR_CPUS {
-        let mut step = 1;
-        loop {
-            let stage = alone(&machine, || Stage::new(&vm, sharers));
-            let switches = vec![Switch { from: 0, step, to: other }];
-            let run = machine.explore(NR_CPUS, Policy::Replay { first: 0, switches }, &|cpu| {
-                Explore::enter();
-                play(&stage, cpu);
-                Explore::leave();
-            });
-            let place = format!("CPU {other} after step {step} of CPU 0");
-            run.outcome.unwrap_or_else(|failure| panic!("{place}: {}", failure.message));
-            let judged = alone(&machine, || {
-                let judged = judge(&stage);
-                // SAFETY: no other thread runs.
-                unsafe { check::invariants(&vm) }.unwrap_or_else(|broken| panic!("{broken}"));
-                drop(stage);
-                judged
-            });
-            judged.unwrap_or_else(|wrong| panic!("{place}: {wrong}"));
-            nr_runs += 1;
-            step += 1;
-            if step > run.steps[0] {
-                break;
+    with_instance::<D>(|machine, vm| {
+        for other in 1..NR_CPUS {
+            let mut step = 1;
+            loop {
+                let stage = alone(machine, || Stage::new(vm, sharers));
+                let switches = vec![Switch { from: 0, step, to: other }];
+                let run = play_once((machine, vm), stage, switches, &play, &judge);
+                nr_runs += 1;
+                step += 1;
+                if step > run.steps[0] {
+                    break;
+                }
             }
         }
-    }
-    alone(&machine, || drop(vm));
+    });
     nr_runs
 }
 
@@ -582,4 +601,88 @@ fn a_fault_that_finds_its_table_locked_waits_or_gives_up_as_its_series_has_it() 
     assert!(nr_given_up_for_a_locked_table::<SpfSrcu<Rwsem<Explore>>>() > 0, "2017: it gives up");
     assert!(nr_given_up_for_a_locked_table::<SpfV9<Rwsem<Explore>>>() > 0, "version 9: it gives up");
     assert_eq!(nr_given_up_for_a_locked_table::<SpfV11<Rwsem<Explore>>>(), 0, "version 11: it waits");
+
+// A page is in memory while a store to it is given a copy.
+for_each_design!(a_page_is_in_memory_while_it_is_copied, D, {
+    in_every_order::<D>(
+        Sharers::Child,
+        |stage, cpu| match cpu {
+            0 => assert!(stage.guests[0].store(VirtAddr::new(BASE), 2).is_ok()),
+            _ => {
+                let mut is_in_memory = false;
+                let page = AddressRange::new(VirtAddr::new(BASE), PAGE);
+                let looked = stage.space.mincore(page, &mut |is_there| {
+                    is_in_memory = is_there;
+                    ControlFlow::Continue(())
+                });
+                looked.expect("mapped");
+                stage.owed[cpu].store(u64::from(!is_in_memory), Ordering::Relaxed);
+            }
+        },
+        |stage| {
+            let is_missed = stage.owed.iter().any(|missed| missed.load(Ordering::Relaxed) != 0);
+            if is_missed { Err("mincore says that the page is not there".into()) } else { Ok(()) }
+        },
+    );
+});
+
+// A kernel that has taken a fault may take another one, for a copy to its program, without having been in guest.
+#[test]
+fn a_fault_is_waited_for_though_its_cpu_is_just_taken_out_of_the_spaces_set() {
+    type D = Faultless<Rwsem<Explore>>;
+    let base = AddressRange::new(VirtAddr::new(BASE), PAGE);
+    let drop_page = |stage: &Stage<'_, D>| stage.advise(Advice::DontNeed);
+    with_instance::<D>(|machine, vm| {
+        let set_up = || {
+            let stage = alone(machine, || Stage::new(vm, Sharers::Nobody));
+            // CPU 1 has used the space, and has no owner any more.
+            let joining = machine.explore(2, Policy::in_turn(0), &|cpu| {
+                if cpu == 1 {
+                    Explore::enter();
+                    stage.guests[1].load(VirtAddr::new(BASE)).expect("mapped");
+                    Explore::leave();
+                }
+            });
+            joining.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
+            assert!(stage.space.is_used_by(1));
+            stage
+        };
+        let play = |stage: &Stage<'_, D>, cpu: usize| match cpu {
+            0 => {
+                drop_page(stage);
+                stage.space.munmap(base).expect("a range");
+            }
+            1 => drop(stage.space.handle_fault(VirtAddr::new(BASE), Access::Read, Mode::User)),
+            _ => {}
+        };
+        let judge = |stage: &Stage<'_, D>| match stage.guests[0].load(VirtAddr::new(BASE)) {
+            Err(AccessError::NotMapped { .. }) => Ok(()),
+            other => Err(format!("a load of what was unmapped returned {other:?}")),
+        };
+        let dropping = play_once(
+            (machine, vm),
+            set_up(),
+            Vec::new(),
+            |stage, cpu| {
+                if cpu == 0 {
+                    drop_page(stage)
+                }
+            },
+            |_| Ok(()),
+        );
+        let mut nr_runs = 0;
+        for step in 1..dropping.steps[0] {
+            let mut back = 1;
+            loop {
+                let switches = vec![Switch { from: 0, step, to: 1 }, Switch { from: 1, step: back, to: 0 }];
+                let run = play_once((machine, vm), set_up(), switches, play, judge);
+                nr_runs += 1;
+                back += 1;
+                if back > run.steps[1] {
+                    break;
+                }
+            }
+        }
+        assert!(nr_runs > 1000, "{nr_runs} orders");
+    });
 }

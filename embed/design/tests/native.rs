@@ -83,3 +83,51 @@ mod shootdown;
 mod users;
 #[path = "../../../crates/vm/tests/native/world.rs"]
 mod world;
+
+/// A decision that panics: what was changed before is counted.
+#[test]
+fn a_cursor_whose_caller_panics_counts_what_it_has_changed() {
+    use faultless_phys::{Memory, Options};
+    use faultless_platform::native::{HostRegion, Machine, Native};
+    use faultless_vm::design::{Change, Promises};
+    use faultless_vm::{
+        Backing, Guest, Limits, MapOptions, MapRequest, PAGE, PageRange, Placement, Populate, Protection, VirtAddr, Vm,
+        check,
+    };
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    const START: VirtAddr = VirtAddr::new(0x1000_0000);
+    let rights = Protection::READ | Protection::WRITE;
+    let region = HostRegion::reserve(8 << 20).expect("the host has room");
+    Machine::new(1).attach(|| {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
+        let memory = memory.expect("large enough");
+        let vm = Vm::<Native, ByEntry<faultless_sync::Rwsem<Native>>>::new(memory).expect("room");
+        let space = vm.create_space(Limits::default()).expect("room");
+        let request = MapRequest {
+            placement: Placement::Fixed(START),
+            len_bytes: 4 * PAGE,
+            protection: rights,
+            options: MapOptions::empty(),
+            backing: Backing::Anonymous,
+            populate: Populate::OnFault,
+        };
+        space.mmap(&request).expect("room");
+        let guest = Guest::new(&space);
+        guest.store(START, 1).expect("mapped");
+        let view = Promises::of(&space);
+        let range = PageRange::new(START, 4 * PAGE).expect("in user memory");
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            view.cursor(range).change(|page, _| match page {
+                START => Change::Unmap,
+                _ => panic!("as wanted"),
+            });
+        }));
+        assert!(panicked.is_err() && guest.load(START).is_err());
+        view.cursor(range).change(|page, _| if page == START { Change::Promise(rights) } else { Change::Keep });
+        assert_eq!((guest.load(START).expect("promised again").0, space.resident_pages()), (0, 0));
+        // SAFETY: no other thread runs.
+        unsafe { check::invariants(&vm) }.unwrap_or_else(|broken| panic!("{broken}"));
+    });
+}

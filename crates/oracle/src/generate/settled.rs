@@ -6,8 +6,10 @@
 //! * Mappings of the file `ref` stay inside it. With a mincore or an MADV_FREE, which are judged by anonymous memory,
 //!   none of them is shared, neither threads nor those who seal have any, because a sealed file may drop what sealed
 //!   anonymous memory keeps, and nothing is wiped on fork, droppable memory included.
-//! * No MADV_PAGEOUT follows an MADV_FREE or a mapping that may be dropped: which of the pages given up it takes, with
-//!   their contents, depends on lists that the kernel fills in batches. MADV_COLD takes its place.
+//! * Beside threads or the file `ref` no MADV_PAGEOUT meets an MADV_FREE or a mapping that may be dropped: which of the pages given up it
+//!   takes, with their contents, depends on lists that the kernel fills in batches, one for each CPU. MADV_COLD takes
+//!   its place. One thread stays on its CPU meanwhile (`kernel::serve`): then all of them go. Those of the file stay,
+//!   because the kernel's judge of a reference area gives none up.
 
 use super::model::is_droppable;
 use crate::kernel::{Call, File, Op, PAGE, REFERENCE_PAGES};
@@ -21,11 +23,11 @@ pub(super) fn settle(ops: &mut [Op]) {
         op.args[0] -= op.args[0] % INSTRUCTION_BYTES;
     }
     settle_references(ops);
-    let given_up = ops.iter().position(|op| op.advises(libc::MADV_FREE) || maps_droppable(op));
-    // Threads run in any order.
-    let given_up = if ops.iter().any(|op| op.thread != 0) { given_up.map(|_| 0) } else { given_up };
-    for op in ops.iter_mut().skip(given_up.unwrap_or(usize::MAX)).filter(|op| op.advises(libc::MADV_PAGEOUT)) {
-        op.args[2] = libc::MADV_COLD as u64;
+    let is_unsettled = |op: &Op| op.thread != 0 || is_reference(op);
+    if ops.iter().any(is_unsettled) && ops.iter().any(|op| op.advises(libc::MADV_FREE) || maps_droppable(op)) {
+        for op in ops.iter_mut().filter(|op| op.advises(libc::MADV_PAGEOUT)) {
+            op.args[2] = libc::MADV_COLD as u64;
+        }
     }
 }
 
@@ -125,22 +127,38 @@ mod tests {
         let (forks, keeps) = (count(|op| op.call == Call::Fork), count(|op| op.advises(libc::MADV_KEEPONFORK)));
         let locks = count(|op| matches!(op.call, Call::Mlock | Call::Mlock2 | Call::Mlockall));
         assert!(forks.min(keeps).min(locks) > 30, "{forks} with forks, {keeps} with advice, {locks} with locks");
+        let paged_out = |is_given_up: fn(&Op) -> bool| {
+            let drawn = (0..2000).map(|number| sequence(1, Profile::Usual, User::Root, number, 40));
+            let behind = |ops: &[Op]| {
+                let first = ops.iter().position(is_given_up).unwrap_or(ops.len());
+                ops[first..].iter().any(|op| op.advises(libc::MADV_PAGEOUT))
+            };
+            drawn.filter(|one| behind(&one.ops)).count()
+        };
+        let (dropped, freed) = (paged_out(maps_droppable), paged_out(|op| op.advises(libc::MADV_FREE)));
+        assert!(dropped.min(freed) > 5, "{dropped} page droppable memory out, {freed} what was given up");
     }
 
     #[test]
-    fn only_a_pageout_of_what_may_be_given_up_becomes_cold() {
+    fn only_a_pageout_of_what_is_given_up_here_and_there_becomes_cold() {
         let (free, pageout, cold) =
             ("madvise w+0x0 0x1000 free", "madvise w+0x0 0x1000 pageout", "madvise w+0x0 0x1000 cold");
-        assert_eq!(settled(&format!("root; {pageout}; {free}; {pageout}")), format!("root; {pageout}; {free}; {cold}"));
+        let droppable = "mmap w+0x0 0x1000 rw droppable|anon|fixed - 0x0";
+        for alone in [free, droppable] {
+            let line = format!("root; {pageout}; {alone}; {pageout}");
+            assert_eq!(settled(&line), line, "by one thread");
+        }
         assert_eq!(
             settled(&format!("root; {pageout}; t1 {free}; t2 look")),
             format!("root; {cold}; t1 {free}; t2 look")
         );
-        assert_eq!(settled(&format!("root; {pageout}; look")), format!("root; {pageout}; look"));
-        let droppable = "mmap w+0x0 0x1000 rw droppable|anon|fixed - 0x0";
         assert_eq!(
-            settled(&format!("root; {pageout}; {droppable}; {pageout}")),
-            format!("root; {pageout}; {droppable}; {cold}")
+            settled(&format!("root; t1 {pageout}; {droppable}; {pageout}")),
+            format!("root; t1 {cold}; {droppable}; {cold}")
         );
+        let reference = "mmap w+0x0 0x1000 rw private|fixed ref 0x0";
+        assert!(!settled(&format!("root; {pageout}; {free}; {reference}")).contains("pageout"));
+        let nothing_given_up = format!("root; t1 {pageout}; look");
+        assert_eq!(settled(&nothing_given_up), nothing_given_up);
     }
 }

@@ -86,6 +86,8 @@ impl Child {
         if self.clean().is_err() || self.set_bounds(&head.bounds).is_err() {
             return state::NOT_CLEAN;
         }
+        // What it pages out waits on lists of the CPU that made the pages.
+        let affinity = self.pages_out(range.clone()).then(Affinity::narrow);
         self.has_used_files = range.clone().any(|place| self.start.block.op(place).op().names_file());
         // What is sealed stays until its process ends.
         let result = if has_sealed { processes::in_child(self, range) } else { steps::run(self, range, 0) };
@@ -93,8 +95,13 @@ impl Child {
             // SAFETY: no memory changes.
             let _ = unsafe { raw!(libc::SYS_munlockall) };
         }
+        affinity.inspect(Affinity::restore);
         self.unset_bounds();
         result
+    }
+
+    fn pages_out(&self, mut range: Range<usize>) -> bool {
+        range.any(|place| self.start.block.op(place).op().advises(libc::MADV_PAGEOUT))
     }
 
     /// Says whether locked memory may be moved with its source kept: Linux goes on counting the source as locked.
@@ -107,5 +114,33 @@ impl Child {
             _ => false,
         };
         range.clone().any(|place| keeps(&block.op(place).op())) && range.any(|place| locks(&block.op(place).op()))
+    }
+}
+
+/// The CPUs that the process may run on, as Linux's bits.
+struct Affinity([u64; Self::WORDS]);
+
+impl Affinity {
+    const WORDS: usize = 128;
+    const BYTES: usize = Self::WORDS * size_of::<u64>();
+
+    /// Keeps the process on the CPU that it is on; returns where it might be before.
+    fn narrow() -> Self {
+        let (mut before, mut cpu) = (Self([0; Self::WORDS]), 0_u32);
+        let mut only = Self([0; Self::WORDS]);
+        // SAFETY: the calls write so many bytes of ours.
+        unsafe {
+            let _ = raw!(libc::SYS_sched_getaffinity, 0, Self::BYTES, before.0.as_mut_ptr());
+            let _ = raw!(libc::SYS_getcpu, &raw mut cpu, 0, 0);
+        }
+        only.0[cpu as usize / 64 % Self::WORDS] = 1 << (cpu % 64);
+        only.restore();
+        before
+    }
+
+    /// Lets the process run there; what the kernel refuses stays as it is.
+    fn restore(&self) {
+        // SAFETY: the call reads so many bytes of ours.
+        let _ = unsafe { raw!(libc::SYS_sched_setaffinity, 0, Self::BYTES, self.0.as_ptr()) };
     }
 }

@@ -101,15 +101,20 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     }
 
     /// Begins a read section, until the guard is dropped; nests.
+    ///
+    /// # Panics
+    /// If 65,535 sections are nested already: a CPU that counted on would look as though it were in none.
     #[inline]
     pub fn read(&self) -> RcuGuard<'_, P> {
-        self.domain.periods.readers.here().enter()
+        let cpu = P::cpu();
+        self.domain.periods.readers.get(cpu).enter(cpu)
     }
 
     /// As [`Rcu::read`], where a section that nests in another one sees what was done before it, too.
     #[inline]
     pub(crate) fn read_fenced(&self) -> RcuGuard<'_, P> {
-        self.domain.periods.readers.here().enter_fenced()
+        let cpu = P::cpu();
+        self.domain.periods.readers.get(cpu).enter_fenced(cpu)
     }
 
     /// Says whether the calling CPU is inside a read section.

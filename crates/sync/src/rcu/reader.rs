@@ -38,21 +38,21 @@ impl<P: Processor> Reader<P> {
     }
 
     #[inline]
-    pub(super) fn enter(&self) -> RcuGuard<'_, P> {
+    pub(super) fn enter(&self, cpu: usize) -> RcuGuard<'_, P> {
         let before = self.note_inside();
         if before & NESTING == 0 {
             // ORDER: pairs with the fence in `Grace::start`; forbids found and freed (table of the module above).
             P::fence(Ordering::SeqCst);
         }
-        RcuGuard { reader: self, is_cpu_bound: PhantomData }
+        RcuGuard { reader: self, cpu, is_cpu_bound: PhantomData }
     }
 
     #[inline]
-    pub(super) fn enter_fenced(&self) -> RcuGuard<'_, P> {
+    pub(super) fn enter_fenced(&self, cpu: usize) -> RcuGuard<'_, P> {
         self.note_inside();
         // ORDER: as in `enter`, and pairs with the fence in `Lookers::may_be_elsewhere`.
         P::fence(Ordering::SeqCst);
-        RcuGuard { reader: self, is_cpu_bound: PhantomData }
+        RcuGuard { reader: self, cpu, is_cpu_bound: PhantomData }
     }
 
     /// Counts a section in; returns the word before.
@@ -60,7 +60,7 @@ impl<P: Processor> Reader<P> {
     fn note_inside(&self) -> u64 {
         // Relaxed: only this CPU writes (I2).
         let before = self.word.load(Ordering::Relaxed);
-        debug_assert_ne!(before & NESTING, NESTING, "RCU read sections nest too deep");
+        assert_ne!(before & NESTING, NESTING, "RCU read sections nest too deep: guards were forgotten");
         // ORDER: Release pairs with the Acquire in `look`: a scanner that sees this section sees that the last one is
         // over.
         self.word.store(before.wrapping_add(1), Ordering::Release);
@@ -99,39 +99,64 @@ impl<P: Processor> Reader<P> {
 }
 
 /// A read section; ends when dropped. Bound to the CPU: whoever has it does not park.
+///
+/// Dropped by a thread that has lost the CPU, or has another one by now, it is as one that is forgotten: the section
+/// never ends. The word belongs to whoever owns the CPU then (I2), who may be in a section of its own.
 #[must_use = "the read section ends as soon as the guard is dropped"]
 pub struct RcuGuard<'a, P: Processor> {
     reader: &'a Reader<P>,
+    cpu: usize,
     is_cpu_bound: PhantomData<*const ()>,
 }
 
 impl<P: Processor> Drop for RcuGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        self.reader.leave();
+        if P::try_cpu() == Some(self.cpu) {
+            self.reader.leave();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_platform::native::Native;
+    use faultless_platform::native::{Machine, Native};
 
     #[test]
     fn a_section_is_over_once_another_began() {
+        Machine::new(1).attach(sections_of_one_cpu);
+    }
+
+    fn sections_of_one_cpu() {
         let reader = Reader::<Native>::new();
         let outside = reader.look();
-        let first = reader.enter();
+        let first = reader.enter(0);
         let seen = reader.look();
         assert!(reader.has_passed(outside), "there was none");
-        let inner = reader.enter_fenced();
+        let inner = reader.enter_fenced(0);
         assert!(!reader.has_passed(seen) && !reader.has_passed(reader.look()));
         drop(inner);
         assert!(!reader.has_passed(seen), "the outer one goes on");
         drop(first);
         assert!(reader.has_passed(seen) && !reader.is_inside());
-        let _second = reader.enter();
+        let _second = reader.enter(0);
         assert!(reader.has_passed(seen), "it is another one");
         assert!(!reader.has_passed(reader.look()) && reader.is_inside());
+    }
+    /// In a release build, too: with one more the CPU would look as though it were in no section.
+    #[test]
+    #[cfg_attr(miri, ignore = "65,535 sections take Miri minutes")]
+    #[should_panic(expected = "nest too deep")]
+    fn a_cpu_counts_no_more_sections_than_its_word_holds() {
+        Machine::new(1).attach(|| {
+            let reader = Reader::<Native>::new();
+            for _ in 0..NESTING {
+                core::mem::forget(reader.enter(0));
+                assert!(reader.is_inside());
+            }
+            let _one_more = reader.enter(0);
+            panic!("it is counted, and the CPU is inside: {}", reader.is_inside());
+        });
     }
 }

@@ -45,6 +45,9 @@ type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>, WaitLock>;
 impl<P: Processor> Rwsem<P> {
     #[cold]
     pub(super) fn read_slow(&self, before: Word, limits: &Limits<'_, P>) -> Result<(), Ended> {
+        if before.is_full() {
+            self.refuse_reader();
+        }
         if self.may_overtake_as_reader(before) {
             self.overtake_as_reader(before);
             return Ok(());
@@ -77,6 +80,17 @@ impl<P: Processor> Rwsem<P> {
         }
         self.note_wait(Side::Write, since_ns);
         Ok(())
+    }
+
+    /// Takes the knock of a reader back that can't be counted.
+    ///
+    /// # Panics
+    /// Always.
+    fn refuse_reader(&self) -> ! {
+        let line = self.waiters.lock();
+        self.take_knock_back(Side::Read);
+        drop(line);
+        panic!("a semaphore has as many readers as it can count: guards were forgotten");
     }
 
     /// Says whether a reader that was counted in beside a line, at `before`, may stay: no writer has the lock, the door

@@ -6,6 +6,7 @@
 //! | 1 | `WAITERS` | somebody stands in line; changed under the queue's lock alone |
 //! | 2..8 | `OVERTAKEN` | how often in a row a writer took the lock before those in line; 0 without `WAITERS`. All ones: the door is shut, nobody overtakes any more |
 //! | 8.. | readers | those that hold the lock, or knock: have counted themselves before they looked |
+//! | 31 | `FULL` | the highest of those bits: more guards were forgotten than there can be threads; no reader comes in |
 //!
 //! `WRITER` and readers that hold exclude each other; a reader that knocked at a closed door takes its count back under
 //! the queue's lock. *Free* means neither a writer nor a reader is counted, whoever stands in line.
@@ -15,6 +16,8 @@ use faultless_platform::mutant;
 pub(super) const WRITER: u32 = 1;
 pub(super) const WAITERS: u32 = 2;
 pub(super) const READER: u32 = 1 << 8;
+/// Half of what can be counted: as many more may knock before the count wraps.
+const FULL: u32 = 1 << 31;
 /// Set in the word, it shuts the door to all but the first in line; changed so under the queue's lock alone.
 pub(super) const SHUT: u32 = OVERTAKEN;
 const OVERTAKEN: u32 = 0xfc;
@@ -72,9 +75,14 @@ impl Word {
         self.0 & SHUT == SHUT
     }
 
-    /// Says whether a reader that comes now must queue.
+    /// Says whether a reader that comes now must queue, or can't come in at all.
     pub(super) fn is_closed_to_readers(self) -> bool {
-        self.0 & (WRITER | WAITERS) != 0
+        self.0 & (WRITER | WAITERS | FULL) != 0
+    }
+
+    /// Says whether no reader more can be counted.
+    pub(super) fn is_full(self) -> bool {
+        self.0 & FULL != 0
     }
 
     /// Says whether a writer that is not the first in line may take the lock.

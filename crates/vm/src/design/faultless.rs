@@ -47,6 +47,7 @@
 //! | two faults give neighbours their first roots | each finds none at the other: they get two, as under the shared semaphore, and are not joined later |
 //! | a CPU that the space does not know as its user | it faults under the semaphore |
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
+//! | a CPU without an owner is taken out of the space's set while it gets one, who faults | the owner was in guest since, or answers what was asked of the CPU before the fault (`Space::handle_fault`): it finds its bit gone, or keeps it (`shootdown`) |
 //!
 //! # Give-ups
 //! As `vma-lock`: `spf_vma_changed`: no area there, or a change of the address is announced. `spf_vma_noanon`: the

@@ -33,7 +33,8 @@ pub(super) fn allow<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>
     }
     if page.is_shared() {
         untouched::check_unshared(page)?;
-        page.install(lock, page.seen.written())?;
+        // Written back no more.
+        page.install(lock, page.seen.without(EntryFlags::EXCLUSIVE).written())?;
         return Ok(());
     }
     match reuse_or_hold(page, lock)? {

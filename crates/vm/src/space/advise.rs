@@ -65,7 +65,8 @@ pub enum Advice {
     Collapse,
     /// The pages will not be needed soon (`MADV_COLD`).
     Cold,
-    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here, so it drops what `Free` gave up.
+    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here, so it drops what `Free` gave up, and memory
+    /// that may be dropped (`MAP_DROPPABLE`).
     PageOut,
     /// Make every access a bad one, without cutting the area (`MADV_GUARD_INSTALL`).
     GuardInstall,
@@ -189,7 +190,8 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
                 Ok(())
             }
             Advice::PageOut if view.object.is_none() => {
-                self.translations.zap(part, Emptied::GivenUp);
+                let is_droppable = view.flags.contains(AreaFlags::DROPPABLE);
+                self.translations.zap(part, if is_droppable { Emptied::Droppable } else { Emptied::GivenUp });
                 Ok(())
             }
             Advice::GuardInstall => self.install_guards(area, part),

@@ -1,13 +1,16 @@
 //! mincore, msync, and the look for pages that were stored to: calls that change no mapping.
 
-use super::{ReadPermit, Space};
+use super::truncate::mapped_part;
+use super::{EVERYTHING, ReadPermit, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
-use crate::object::WriteNotice;
+use crate::object::{Object, WriteNotice};
 use crate::system::System;
+use crate::translations::leaf_guard::LeafGuard;
+use crate::translations::table::Leaf;
 use bitflags::bitflags;
 use core::ops::ControlFlow;
 
@@ -67,13 +70,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     fn is_in_memory(&self, view: &AreaView<P>, page: VirtAddr) -> bool {
-        let entry = self.tables().walk(self.memory(), page.get()).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()));
+        let leaf = self.tables().walk(self.memory(), page.get());
+        let entry = leaf.map_or(Entry::EMPTY, |leaf| self.settled_entry(leaf));
         if !entry.is_empty() && !entry.is_guard() {
             return true;
         }
         let Some(object) = view.object else { return false };
         // SAFETY: the area, kept by the semaphore, holds a reference to its object.
         unsafe { object.as_ref() }.has_page(self.memory(), view.page_offset_of(page))
+    }
+
+    /// Returns an entry as it is when nobody changes it: a page that is being copied is in none for a moment.
+    fn settled_entry(&self, leaf: Leaf<'_, P>) -> Entry {
+        let seen = leaf.read(self.memory());
+        if seen.is_present() { seen } else { LeafGuard::lock(self.memory(), leaf).entry() }
     }
 
     /// Asks for what was stored to be written to where it comes from. There is nowhere to write to here: what is left
@@ -93,7 +103,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if end == start {
             return Ok(());
         }
-        let read = self.read_settled(start..end);
+        // What is written back is so at all places that the space has it.
+        let looked_at = if flags.contains(SyncFlags::SYNC) { EVERYTHING } else { start..end };
+        let read = self.read_settled(looked_at);
         self.sync_areas(read.permit(), start, end, flags)
     }
 
@@ -120,10 +132,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 return Err(CallError::Locked { address: entry.start.max(start) });
             }
             let part = PageRange::between(position.max(entry.start), entry.end.min(end));
-            if let Some(part) =
-                part.filter(|_| flags.contains(SyncFlags::SYNC) && hears_of_stores(&entry.area().view()))
-            {
-                self.translations.await_stores(part);
+            if let Some(part) = part.filter(|_| flags.contains(SyncFlags::SYNC)) {
+                permit.await_stores(&entry.area().view(), part);
             }
             position = entry.end;
         }
@@ -131,9 +141,26 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-/// Returns whether stores through an area reach an object that is to hear of the first one.
-fn hears_of_stores<P: System>(view: &AreaView<P>) -> bool {
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    /// Lets the next store to each page of a part of an area fault, wherever the space maps the page, if its object is
+    /// to hear of that.
+    fn await_stores(self, view: &AreaView<P>, part: PageRange) {
+        let Some(object) = hearing_object(view) else { return };
+        let first = view.page_offset_of(part.start());
+        for entry in self.overlapping(EVERYTHING) {
+            let other = entry.area().view();
+            if let Some(range) = mapped_part(&other, object, &(first..first + part.nr_pages()))
+                && other.flags.contains(AreaFlags::SHARED)
+            {
+                self.translations.await_stores(range);
+            }
+        }
+    }
+}
+
+/// Returns the object that stores through an area reach, if it is to hear of the first one.
+fn hearing_object<P: System>(view: &AreaView<P>) -> Option<&Object<P>> {
     // SAFETY: the area, kept by the semaphore, holds a reference to its object.
     let object = view.object.map(|object| unsafe { object.as_ref() });
-    view.flags.contains(AreaFlags::SHARED) && object.is_some_and(|object| object.write_notice() == WriteNotice::Fault)
+    object.filter(|object| view.flags.contains(AreaFlags::SHARED) && object.write_notice() == WriteNotice::Fault)
 }

@@ -11,6 +11,7 @@ use crate::index::Index;
 use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::orphans::Orphan;
+use crate::pool::refer_again;
 use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::tlb::SpaceId;
@@ -139,8 +140,7 @@ impl<P: System, D: Design<P>> core::ops::Deref for SpaceRef<'_, P, D> {
 
 impl<P: System, D: Design<P>> Clone for SpaceRef<'_, P, D> {
     fn clone(&self) -> Self {
-        // Relaxed: we hold a reference, so the count is not 0.
-        self.references.fetch_add(1, Ordering::Relaxed);
+        refer_again::<P>(&self.references);
         Self { space: self.space, vm: PhantomData }
     }
 }

@@ -37,7 +37,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 /// Returns the part of an area that maps some of `pages`.
-fn mapped_part<P: System>(view: &AreaView<P>, object: &Object<P>, pages: &Range<u64>) -> Option<PageRange> {
+pub(super) fn mapped_part<P: System>(view: &AreaView<P>, object: &Object<P>, pages: &Range<u64>) -> Option<PageRange> {
     view.object.filter(|mapped| core::ptr::eq(mapped.as_ptr(), object))?;
     let nr_pages = (view.end - view.start) / PAGE;
     let first = pages.start.saturating_sub(view.page_offset).min(nr_pages);

@@ -4,6 +4,8 @@
 //! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`CountedEntries`] is dropped,
 //! no CPU has a translation that is stronger than the entries, and the frames and tables that went are given back.
 //!
+//! A caller whose decision panics has changed the entries before that one, and what counts them says so.
+//!
 //! The caller keeps others that change entries out of the range. Faults, and changes of other ranges, run beside it,
 //! even in the same tables.
 //!
@@ -30,6 +32,7 @@ use super::table::{Leaf, TableMap, Tables, load};
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::entry::Entry;
 use crate::system::System;
+use core::cell::Cell;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, Ordering};
@@ -61,6 +64,8 @@ pub(crate) struct CountedEntries<'a, P: System> {
     translations: &'a Translations<P>,
     range: PageRange,
     gather: Gather<'a, P>,
+    /// Pages that were taken away and are not off the resident size yet.
+    nr_freed: u64,
     /// First byte behind what the tables that it holds cover.
     held: u64,
 }
@@ -69,6 +74,8 @@ pub(crate) struct CountedEntries<'a, P: System> {
 struct LockedLeaf<'a, P: System> {
     leaf: Leaf<'a, P>,
     memory: &'a P::Frames,
+    /// Entries that are more by now than the table counts.
+    added: Cell<i64>,
     _map: TableMap<'a, P>,
     _looking: RcuGuard<'a, P>,
 }
@@ -81,7 +88,7 @@ impl<'a, P: System> LockedLeaf<'a, P> {
             let leaf = translations.tables.walk(memory, address)?;
             let map = TableMap::<P>::new(memory, leaf.table);
             memory.page(leaf.table).lock().lock();
-            let locked = Self { leaf, memory, _map: map, _looking: translations.look() };
+            let locked = Self { leaf, memory, added: Cell::new(0), _map: map, _looking: translations.look() };
             if leaf.parent_entry(memory) == leaf.parent.1 {
                 drop(looking);
                 return Some(locked);
@@ -102,6 +109,10 @@ impl<'a, P: System> LockedLeaf<'a, P> {
 
 impl<P: System> Drop for LockedLeaf<'_, P> {
     fn drop(&mut self) {
+        // Something if a decision has panicked.
+        if self.added.get() != 0 {
+            self.count(self.added.get());
+        }
         // SAFETY: locked by `lock`.
         unsafe { self.memory.page(self.leaf.table).lock().unlock() };
     }
@@ -110,7 +121,8 @@ impl<P: System> Drop for LockedLeaf<'_, P> {
 impl<'a, P: System> CountedEntries<'a, P> {
     /// Begins to change the entries of a range, which the caller has locked.
     pub(crate) fn new(translations: &'a Translations<P>, range: PageRange) -> Self {
-        Self { translations, range, gather: Gather::new(translations, range), held: range.start().get() }
+        let gather = Gather::new(translations, range);
+        Self { translations, range, gather, nr_freed: 0, held: range.start().get() }
     }
 
     /// Makes the tables that the range lacks, and keeps those that it has until this is dropped: what is then changed
@@ -131,44 +143,44 @@ impl<'a, P: System> CountedEntries<'a, P> {
     /// again about a page whose accessed and dirty bits a CPU set meanwhile.
     pub(crate) fn change(&mut self, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) {
         let translations = self.translations;
-        let mut nr_freed = 0;
         translations.tables.for_each_leaf(translations.memory(), self.range.numbers(), &mut |_, part| {
             let mut position = part.start;
             while position < part.end {
-                position = self.change_leaf(position..part.end, decide, &mut nr_freed);
+                position = self.change_leaf(position..part.end, decide);
                 if self.gather.is_full() {
                     self.gather.flush();
                 }
             }
             true
         });
+        self.count_freed();
+    }
+
+    /// Takes what was taken away off the resident size.
+    fn count_freed(&mut self) {
+        let nr_freed = core::mem::take(&mut self.nr_freed);
         if nr_freed != 0 {
-            translations.shrink_resident(nr_freed);
+            self.translations.shrink_resident(nr_freed);
         }
     }
 
     /// Changes entries of one table until the gather is full; returns where it stopped.
-    fn change_leaf(
-        &mut self,
-        part: Range<u64>,
-        decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry,
-        nr_freed: &mut u64,
-    ) -> u64 {
+    fn change_leaf(&mut self, part: Range<u64>, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) -> u64 {
         let Some(locked) = LockedLeaf::lock(self.translations, part.start) else { return part.end };
-        let (mut position, mut nr_added) = (part.start, 0);
+        let mut position = part.start;
         while position < part.end && !self.gather.is_full() {
             let slot = Tables::<P>::leaf_slot(locked.memory, locked.leaf.table, position);
             let (old, new) = exchange(slot, |entry| decide(VirtAddr::new(position), entry));
-            nr_added += i64::from(!new.is_empty()) - i64::from(!old.is_empty());
+            locked.added.set(locked.added.get() + i64::from(!new.is_empty()) - i64::from(!old.is_empty()));
             if has_page(old) && !has_page(new) {
-                *nr_freed += u64::from(old.holds_frame());
+                self.nr_freed += u64::from(old.holds_frame());
                 self.gather.add(position, old);
             } else if is_weaker(old, new) {
                 self.gather.note_weakened();
             }
             position += PAGE;
         }
-        self.settle(&locked, nr_added);
+        self.settle(&locked, locked.added.take());
         position
     }
 
@@ -183,6 +195,7 @@ impl<'a, P: System> CountedEntries<'a, P> {
 
 impl<P: System> Drop for CountedEntries<'_, P> {
     fn drop(&mut self) {
+        self.count_freed();
         let mut position = self.range.start();
         while position < VirtAddr::new(self.held) {
             if let Some(locked) = LockedLeaf::lock(self.translations, position.get()) {

@@ -54,7 +54,7 @@ fn entry_with_rights(old: Entry, rights: EntryFlags, upgrade: Upgrade) -> Entry 
     let may_write = match upgrade {
         Upgrade::Nothing => false,
         Upgrade::Own => old.has(EntryFlags::EXCLUSIVE),
-        Upgrade::Dirty => old.has(EntryFlags::DIRTY),
+        Upgrade::Dirty => old.has(EntryFlags::DIRTY) && !old.is_written_back(),
         Upgrade::All => true,
     };
     let mut flags = rights & RIGHTS;

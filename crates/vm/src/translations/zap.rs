@@ -27,6 +27,8 @@ pub(crate) enum Emptied {
     ObjectPages,
     /// Private pages that MADV_FREE gave up and nobody wrote since: nothing else leaves one clean. Shared ones stay.
     GivenUp,
+    /// Private pages that memory which may be dropped has, dirty or not; those that somebody else holds stay.
+    Droppable,
 }
 
 /// How far an emptying has come.
@@ -172,6 +174,7 @@ impl<P: System> Translations<P> {
             Emptied::All => true,
             Emptied::Pages => !entry.is_guard(),
             Emptied::ObjectPages => entry.holds_frame() && self.memory().page(entry.pfn()).kind() == Kind::Object,
+            Emptied::Droppable => entry.holds_frame() && self.memory().page(entry.pfn()).nr_references() == 1,
             Emptied::GivenUp => {
                 let is_clean = entry.holds_frame() && !entry.has(EntryFlags::DIRTY);
                 is_clean && self.memory().page(entry.pfn()).nr_references() == 1

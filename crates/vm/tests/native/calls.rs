@@ -772,6 +772,46 @@ for_each_design!(a_file_hears_of_the_first_store_after_its_pages_were_written_ba
     });
 });
 
+// As Linux 6.18 on ext4: what was written back is clean in every mapping of the file.
+for_each_design!(a_page_that_was_written_back_is_so_at_each_of_its_places_and_after_other_rights, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let object = world.vm.create_object(&file(WriteNotice::Fault)).expect("room");
+        let other = BASE + 16 * PAGE;
+        for at in [BASE, other] {
+            space.mmap(&mapping(&object, at, 0, RW | AreaFlags::SHARED)).expect("room");
+        }
+        let store = |page: u64| guest.store_byte(VirtAddr::new(page), 30).expect("writable").count;
+        let first = |at| AddressRange::new(VirtAddr::new(at), PAGE);
+        let sync = || space.msync(first(BASE), SyncFlags::SYNC).expect("mapped");
+        let toggle = || {
+            space.mprotect(first(BASE), Protection::READ).expect("mapped");
+            space.mprotect(first(BASE), Protection::READ | Protection::WRITE).expect("mapped");
+        };
+        assert_eq!([BASE, other, BASE + PAGE, other + PAGE].map(store), [1; 4]);
+        toggle();
+        assert_eq!(store(BASE), 0, "the file knows of the stores");
+        sync();
+        assert_eq!([BASE, other, BASE + PAGE, other + PAGE].map(store), [1, 1, 0, 0]);
+        sync();
+        toggle();
+        assert_eq!(store(BASE), 1, "the file was written since");
+        toggle();
+        assert_eq!(store(BASE), 0, "the file knows again");
+        sync();
+        // Where it is now.
+        let request = RemapRequest {
+            old: first(BASE),
+            new_len_bytes: PAGE,
+            placement: RemapPlacement::Fixed(VirtAddr::new(BASE + 32 * PAGE)),
+            keeps_source: false,
+        };
+        let moved = space.mremap(&request).expect("room");
+        assert_eq!(store(moved.get()), 1);
+    });
+});
+
 for_each_design!(behind_a_files_end_its_last_page_is_zero, D, {
     with_world::<D>(|world| {
         let space = world.space();

@@ -7,7 +7,7 @@ use crate::world::{RW, Tested, anonymous};
 use faultless_platform::native::Native;
 use faultless_vm::{
     Advice, AreaFlags, CallError, EntryFlags, Event, Guest, LockAll, MapOptions, MapRequest, PAGE, PageLock, PageRange,
-    Placement, Populate, VirtAddr,
+    PinKind, Placement, Populate, VirtAddr,
 };
 
 const READ: AreaFlags = AreaFlags::READ;
@@ -126,6 +126,25 @@ for_each_design!(what_may_be_dropped_is_made_where_all_is_locked_and_stays_unloc
         let touched = LockAll::FUTURE | LockAll::ON_FAULT;
         let scene = scene.call(|s| s.lock_all(touched)).call(|s| map(s, 8)).counts([3, 6, 6, 0, 4]);
         scene.call(|s| s.lock(0..2, PageLock::Lock)).counts([3, 6, 6, 0, 6]);
+    });
+});
+
+// As Linux 6.18: dirty or not, whatever the rights; what is pinned stays, and the page of zeros is nobody's.
+for_each_design!(paging_out_drops_what_may_be_dropped, D, {
+    with_world::<D>(|world| {
+        let options = MapOptions::DROPPABLE;
+        let request = MapRequest { options, ..anonymous(Some(at(0)), 4 * PAGE) };
+        let scene = world.scene("", "").call(|s| s.space.mmap(&request)).counts([1, 4, 4, 0, 0]);
+        (0..3).for_each(|page| scene.put(page, page + 1));
+        assert_eq!(scene.load(3), 0);
+        let pin = scene.space.pin(VirtAddr::new(at(1)), PinKind::Write).expect("mapped");
+        let scene = scene.call(|s| s.protect(2..3, READ)).call(|s| s.advise(0..4, Advice::PageOut));
+        assert_eq!([0, 1, 2, 3].map(|page| scene.load(page)), [0, 2, 0, 0]);
+        drop(pin);
+        let scene = scene.call(|s| s.advise(0..4, Advice::PageOut));
+        assert_eq!((scene.load(1), scene.space.resident_pages()), (0, 0));
+        // Memory that is not given up stays.
+        world.scene("w", "1").call(|s| s.advise(0..1, Advice::PageOut)).after("w", "1");
     });
 });
 
@@ -299,5 +318,20 @@ for_each_design!(every_store_since_the_last_look_is_reported, D, {
         assert_eq!((written(&scene), written(&child)), (vec![], vec![2]));
         scene.store(2, 9).expect("its own again");
         assert_eq!((written(&scene), written(&child)), (vec![2], vec![]));
+    });
+});
+
+// Whoever gives a page up lets it be dropped, and not the store be forgotten: until it is dropped, loads find it.
+for_each_design!(a_store_to_a_page_that_was_given_up_since_is_reported, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("www", "12");
+        assert_eq!(written(&scene), [0, 1]);
+        scene.store(1, 3).expect("mapped");
+        let scene = scene.call(|s| s.advise(0..3, Advice::Free));
+        assert_eq!((written(&scene), scene.load(1)), (vec![1], 3));
+        assert_eq!(written(&scene), []);
+        scene.store(0, 4).expect("mapped");
+        let scene = scene.call(|s| s.advise(0..3, Advice::PageOut)).after("www", "4");
+        assert_eq!(written(&scene), [0], "reported is not stored to");
     });
 });
