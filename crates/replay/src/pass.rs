@@ -17,29 +17,13 @@ use faultless_vm::{CallError, Guest, Limits, ObjectHandle, SpaceRef, Vm};
 
 use super::instance;
 use super::objects::Objects;
-use super::settings::{Checking, ReplayError, Settings};
-use super::tally::Tally;
 use super::worker::Worker;
 use faultless_machine::host_frames::{self, HostFrames};
 use faultless_machine::watch;
+use faultless_pass::{Checking, PassResult, ReplayError, Settings, Tally};
 use faultless_plan::ids::SpaceIndex;
 use faultless_plan::regions::PAGE;
 use faultless_plan::{Plan, Step};
-
-/// What came out of a pass.
-#[derive(Clone, Debug)]
-pub struct PassResult {
-    /// From the first step's begin to the last one's end.
-    pub elapsed_ns: u64,
-    /// What the threads counted and measured.
-    pub tally: Tally,
-    /// What waiting for the spaces' semaphores took, of all threads together.
-    pub lock_wait_ns: u64,
-    /// The instance's counters.
-    pub counters: Vec<(&'static str, u64)>,
-    /// The largest resident size of a space.
-    pub peak_rss_bytes: u64,
-}
 
 /// Runs a pass under the design that it is shown.
 pub(super) struct Visitor<'a, P: Threads<Embedding = Usual>> {

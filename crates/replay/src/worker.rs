@@ -14,9 +14,8 @@ use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef, VirtAdd
 
 use super::content::{token, word_of};
 use super::pass::Pass;
-use super::settings::ReplayError;
-use super::tally::Tally;
 use super::vm_calls::VmCaller;
+use faultless_pass::{ReplayError, Tally};
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::ids::{ObjectIndex, SpaceIndex};

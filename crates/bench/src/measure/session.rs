@@ -22,7 +22,7 @@ use super::vm::once;
 use crate::spread::Draws;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
-use faultless_plan::replayer::Replayer;
+use faultless_pass::Replayer;
 use faultless_results::Mode;
 use faultless_results::stats::Random;
 
