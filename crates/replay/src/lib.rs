@@ -11,10 +11,10 @@
 //!
 //! # Rooms
 //! `instance` sets a virtual memory up; `vm_calls` makes its calls, and is the one place that knows them; `worker`
-//! takes a thread's steps; `pass` brings them together, `compiled` for the platforms that most callers want. `host` does
-//! all that with the host's kernel, `relocation` finds places for the recorded addresses there. [`experiment`] runs
-//! passes under several designs, in turn; [`report`] says what came out. What a pass is asked for and what it returns
-//! stand in a crate of their own, `pass`.
+//! takes a thread's steps; `pass` brings them together, `compiled` for the platforms that most callers want. `host`
+//! does all that with the host's kernel, `relocation` finds places for the recorded addresses there. [`experiment`]
+//! runs passes under several designs, in turn; [`report`] says what came out. What a pass is asked for and what it
+//! returns is in a crate of its own, `pass`.
 
 #![deny(unsafe_code)]
 
