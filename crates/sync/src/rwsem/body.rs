@@ -37,7 +37,7 @@ pub struct Rwsem<P: Processor> {
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
     pub(super) stats: Option<Arc<LockStats<P>>>,
-    /// Spinners who were passed by, under [`Rules::CNA`].
+    /// Spinners that were passed by, under [`Rules::CNA`].
     aside: Aside<P>,
 }
 
@@ -57,7 +57,7 @@ impl<P: Processor> Rwsem<P> {
         self.generation.follows(rules)
     }
 
-    /// Returns where spinners stand who are passed by, if any are.
+    /// Returns where spinners that are passed by stand, under [`Rules::CNA`].
     pub(super) fn aside(&self) -> Option<&Aside<P>> {
         self.follows(Rules::CNA).then_some(&self.aside)
     }

@@ -12,7 +12,7 @@
 //! | `rwsem-v8` | [`Generation::RWSEM_V8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
 //! | `handoff` | [`Generation::HANDOFF`] | spins while the owner runs, and for a short time for readers, then sleeps and retries | may, until the first in line has waited 4 ms |
 //! | `phase-fair` | [`Generation::PHASE_FAIR`] | sleeps, and is handed the lock after one phase of readers | never overtakes |
-//! | `...+cna` | [`Generation::with`] [`Rules::CNA`] | as the one before the `+`; those who spin prefer their own NUMA node's | the same |
+//! | `...+cna` | [`Generation::with`] [`Rules::CNA`] | as the one before the `+`; spinners of the head's NUMA node go first | the same |
 //! | `...+bravo` | [`Generation::with`] [`Rules::BRAVO`] | as the one before the `+` | the same; readers leave the word alone while no writer comes |
 //!
 //! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what

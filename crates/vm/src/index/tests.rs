@@ -138,7 +138,7 @@ fn count_full_nodes(node: &Node<Native>, is_root: bool) -> usize {
     if node.is_leaf() { 1 } else { 1 + slots.iter().map(|slot| count_full_nodes(child(slot), false)).sum::<usize>() }
 }
 
-/// Areas come and go one by one, in an order without a pattern; no node is left with few slots, or lost.
+/// Areas come and go one by one, in an order without a pattern; no node is lost, or left with few slots.
 #[test]
 fn a_node_that_runs_empty_is_merged_with_a_neighbour() {
     with_memory(1, |machine, memory| {

@@ -147,7 +147,7 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     edit: Option<Edit<'a, P>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
-    /// What the change is about: beside it areas only get other bounds.
+    /// The range that changes; outside it only areas' bounds move.
     range: PageRange,
     /// All areas that start in here take part.
     span: (u64, u64),
@@ -392,8 +392,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         held.end();
     }
 
-    /// Says whether the change only puts something into a hole, and faults elsewhere need not be waited for: they may
-    /// see a neighbour's bounds before or after, but one root.
+    /// Says whether the change only fills a hole, so that no fault need be waited for: faults elsewhere may see a
+    /// neighbour's bounds as they were or as they are, and its root is the same in both.
     fn only_adds(&self) -> bool {
         let keeps_root = |piece: &Piece<P, D>| {
             piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
@@ -403,7 +403,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             && self.pieces.iter().flatten().all(keeps_root)
     }
 
-    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    /// As [`Change::commit_and_hold`], without waiting for the faults that are at work in areas that grow.
     fn commit_addition_beside(self) -> Held<'a, P, D> {
         let removed = self.announce();
         self.put_in_force(removed)
@@ -443,8 +443,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
-    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. Faults are to be waited for:
-    /// they may still use what goes, and what they read of areas that are cut is right beside the range (I5 of `area`).
+    /// Puts a change in force that leaves a leaving area behind, and counts nothing yet. The caller waits for faults
+    /// afterwards: they may still use what goes. What they read of areas that are cut is right beside the range (I5 of
+    /// `area`).
     pub(super) fn commit_departure(mut self) -> Departing<P, D> {
         let removed = self.announce();
         self.publish();
@@ -635,7 +636,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-/// Returns what an area is that meets a range. Its root stays if the change cuts it, or may join it with what is new.
+/// Returns a view of an area that meets a range. The area's root is pinned if the change cuts the area, or may join it
+/// with what is new.
 fn neighbour<P: System, D: Design<P>>(
     entry: &AreaAt<'_, P, D>,
     range: PageRange,
