@@ -8,7 +8,7 @@
 //! threads owns a slot while they run.
 
 use faultless_platform::{Atomic, Ordering, Threads, Usual};
-use faultless_sync::{Event, Generation, RwSemaphore, Rwsem, Side, SpinMutex};
+use faultless_sync::{Completion, Generation, RwSemaphore, Rwsem, Side, SpinMutex};
 use faultless_trace::ThreadIndex;
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -80,7 +80,7 @@ impl<'a, P: Threads<Embedding = Usual>> Visitor<'a, P> {
 /// What the threads of a pass share.
 pub(super) struct Pass<'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     pub(super) plan: &'vm Plan,
-    pub(super) gates: Vec<Event<P>>,
+    pub(super) gates: Vec<Completion<P>>,
     pub(super) objects: Objects<'vm, P, D>,
     vm: &'vm Vm<P, D>,
     settings: &'vm Settings,
@@ -98,7 +98,7 @@ pub(super) struct Pass<'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
 impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
     fn new(vm: &'vm Vm<P, D>, plan: &'vm Plan, settings: &'vm Settings, objects: Objects<'vm, P, D>) -> Self {
         Self {
-            gates: (0..plan.nr_gates).map(|_| Event::new()).collect(),
+            gates: (0..plan.nr_gates).map(|_| Completion::new()).collect(),
             spaces: (0..plan.nr_spaces).map(|_| SpinMutex::default()).collect(),
             guests: plan.programs.iter().map(|_| SpinMutex::default()).collect(),
             limits: instance::limits(&settings.limits, plan),
@@ -169,7 +169,7 @@ impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
         self.error.lock().get_or_insert(error);
         // ORDER: Release pairs with the Acquire in `has_stopped`, and precedes the gates that let waiting threads look.
         self.has_stopped.store(true, Ordering::Release);
-        self.gates.iter().for_each(Event::set);
+        self.gates.iter().for_each(Completion::set);
     }
 
     /// Returns whether the pass ends early.

@@ -21,12 +21,12 @@ use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
-use crate::index::{Edit, Entry, Index, Spare};
+use crate::index::{Edit, Index, IndexEntry, Spare};
 use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutant;
-use faultless_platform::{Access, Atomic, Event, Ordering};
+use faultless_platform::{Atomic, Ordering, TouchKind, Tracepoint};
 
 /// An area that stays or comes, with what it shall be.
 struct Piece<P: System, D: Design<P>> {
@@ -44,8 +44,8 @@ impl<P: System, D: Design<P>> Clone for Piece<P, D> {
 impl<P: System, D: Design<P>> Copy for Piece<P, D> {}
 
 impl<P: System, D: Design<P>> Piece<P, D> {
-    fn entry(&self) -> Entry<Area<P, D>> {
-        Entry { start: self.view.start.get(), end: self.view.end.get(), area: self.area }
+    fn entry(&self) -> IndexEntry<Area<P, D>> {
+        IndexEntry { start: self.view.start.get(), end: self.view.end.get(), area: self.area }
     }
 }
 
@@ -235,7 +235,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         change.plan(range, new)?;
         change.count_before();
         change.prepare_edit()?;
-        P::touch((&raw const change).cast(), size_of_val(&change), Access::Write);
+        P::touch((&raw const change).cast(), size_of_val(&change), TouchKind::Write);
         Ok(change)
     }
 }
@@ -303,12 +303,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
-        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), Access::Write);
+        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), TouchKind::Write);
         if P::WATCHED {
             // SAFETY: just written, and still ours.
             let area = unsafe { area.as_ref() };
-            P::trace(Event::named("an area's bounds and rights", area));
-            P::trace(Event::named(D::AREA_STATE_NAME, &area.state));
+            P::trace(Tracepoint::named("an area's bounds and rights", area));
+            P::trace(Tracepoint::named(D::AREA_STATE_NAME, &area.state));
         }
         Ok(area)
     }
