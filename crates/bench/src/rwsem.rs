@@ -12,7 +12,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use faultless_linux::space::has_interrupt;
-use faultless_machine::simulated::{MachineChoice, Spec, arms_in_parallel, with_rerun};
+use faultless_machine::session::arms_in_parallel;
+use faultless_machine::simulated::{MachineChoice, Spec, with_rerun};
 use faultless_machine::watch::{self, Simulated};
 use faultless_platform::native::{self, Native};
 use faultless_platform::{Platform, Threads};

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use faultless_sim::{LineAllocator, MACHINES, Number, Spec, SpecError};
-pub use parallel::{arms_in_parallel, in_parallel};
+pub use parallel::in_parallel;
 pub use rerun::with_rerun;
 
 /// The name of the machine that this is.

@@ -1,6 +1,5 @@
 //! Independent runs on several of the host's threads.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -37,25 +36,6 @@ pub fn in_parallel<T: Sync, R: Send>(
     results.into_iter().map(|result| result.expect("each task ran, or its panic was passed on")).collect()
 }
 
-/// Runs `run` for each of `nr_arms` arms under each seed, `jobs` at a time; returns each arm's results, in the order of
-/// the seeds. Called by whoever compares arms; `run` returns `None` once an interrupt has come, and `ended` is told how
-/// many runs have ended.
-pub fn arms_in_parallel<R: Send, E: Send>(
-    nr_arms: usize,
-    seeds: Range<u64>,
-    jobs: usize,
-    run: impl Fn(usize, u64) -> Result<Option<R>, E> + Sync,
-    mut ended: impl FnMut(usize),
-) -> Result<Vec<Vec<R>>, E> {
-    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..nr_arms).map(move |arm| (arm, seed))).collect();
-    let runs = in_parallel(jobs, &tasks, |&(arm, seed)| run(arm, seed), |done, _| ended(done));
-    let mut results: Vec<Vec<R>> = (0..nr_arms).map(|_| Vec::new()).collect();
-    for (run, (arm, _)) in runs.into_iter().zip(tasks) {
-        results[arm].extend(run?);
-    }
-    Ok(results)
-}
-
 fn draw<T>(tasks: &[T], place: usize) -> Option<(usize, &T)> {
     tasks.get(place).map(|task| (place, task))
 }
@@ -74,19 +54,5 @@ mod tests {
             assert_eq!(seen, 100);
         }
         assert!(in_parallel(2, &[] as &[u64], |&task| task, |_, _| ()).is_empty());
-    }
-
-    #[test]
-    fn each_arm_has_its_runs_in_the_order_of_the_seeds_and_the_first_error_counts() {
-        let run =
-            |arm: usize, seed: u64| Ok::<_, ()>((arm, seed) != (1, 6)).map(|is_run| is_run.then_some((arm, seed)));
-        let results = arms_in_parallel(2, 5..8, 3, run, |_| ());
-        assert_eq!(
-            results,
-            Ok(vec![vec![(0, 5), (0, 6), (0, 7)], vec![(1, 5), (1, 7)]]),
-            "a run that was not made is left out"
-        );
-        let failing = |arm: usize, seed: u64| if seed > 5 { Err((arm, seed)) } else { Ok(Some(())) };
-        assert_eq!(arms_in_parallel(2, 5..8, 1, failing, |_| ()), Err((0, 6)));
     }
 }
