@@ -13,10 +13,11 @@ use faultless_kmap::{Costs, Shape};
 use faultless_linux::space::has_interrupt;
 use faultless_machine::high::{When, Zones, maps};
 use faultless_machine::host_frames::alone;
-use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
+use faultless_machine::session::arms_in_parallel;
+use faultless_machine::simulated::{Spec, with_rerun};
 use faultless_machine::watch::{self, All, LockTable, LockWatch, Simulated};
+use faultless_pass::Replayer;
 use faultless_plan::Pace;
-use faultless_plan::replayer::Replayer;
 use faultless_platform::PAGE_BYTES;
 use faultless_platform::watched::Sink;
 use faultless_sim::{Machine, Sim, isolate};
@@ -95,19 +96,13 @@ pub fn run(
     arms: &[Arm],
     seeds: std::ops::Range<u64>,
     jobs: usize,
-    mut ended: impl FnMut(usize),
+    ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<Made>>, MeasureError> {
-    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
-    let one = |&(arm, seed): &(usize, u64)| match has_interrupt() {
+    let one = |arm: usize, seed: u64| match has_interrupt() {
         true => Ok(None),
         false => once(spec, &arms[arm], seed, Vec::new()).map(Some),
     };
-    let runs = in_parallel(jobs, &tasks, one, |done, _| ended(done));
-    let mut made = vec![Vec::new(); arms.len()];
-    for (run, (arm, _)) in runs.into_iter().zip(tasks) {
-        made[arm].extend(run?);
-    }
-    Ok(made)
+    arms_in_parallel(arms.len(), seeds, jobs, one, ended)
 }
 
 /// Makes one run, and tells `sinks` what happens.

@@ -15,7 +15,8 @@ use faultless_kmap::registry::{SchemeVisitor, with_scheme};
 use faultless_kmap::{Costs, KernelMaps, Mapped, Scheme, Shape, Task};
 use faultless_linux::space::has_interrupt;
 use faultless_machine::host_frames::alone;
-use faultless_machine::simulated::{Spec, in_parallel, with_rerun};
+use faultless_machine::session::arms_in_parallel;
+use faultless_machine::simulated::{Spec, with_rerun};
 use faultless_machine::watch::{self, All, Simulated};
 use faultless_platform::native::{HostRegion, ReserveError};
 use faultless_platform::watched::Sink;
@@ -89,23 +90,17 @@ pub fn run(
     load: &Load,
     seeds: std::ops::Range<u64>,
     jobs: usize,
-    mut ended: impl FnMut(usize),
+    ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<Mapping>>, MeasureError> {
     let first = seeds.start;
-    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
-    let one = |&(arm, seed): &(usize, u64)| {
+    let one = |arm: usize, seed: u64| {
         if has_interrupt() {
             return Ok(None);
         }
         let drawn = draws.map(|draws| draws.machine((seed - first) as usize));
         once(drawn.as_ref().unwrap_or(spec), &arms[arm], load, seed, Vec::new()).map(Some)
     };
-    let runs = in_parallel(jobs, &tasks, one, |done, _| ended(done));
-    let mut made = vec![Vec::new(); arms.len()];
-    for (run, (arm, _)) in runs.into_iter().zip(tasks) {
-        made[arm].extend(run?);
-    }
-    Ok(made)
+    arms_in_parallel(arms.len(), seeds, jobs, one, ended)
 }
 
 /// Makes one run, and tells `sinks` what happens after its warm-up.

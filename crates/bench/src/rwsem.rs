@@ -12,7 +12,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use faultless_linux::space::has_interrupt;
-use faultless_machine::simulated::{MachineChoice, Spec, in_parallel, with_rerun};
+use faultless_machine::session::arms_in_parallel;
+use faultless_machine::simulated::{MachineChoice, Spec, with_rerun};
 use faultless_machine::watch::{self, Simulated};
 use faultless_platform::native::{self, Native};
 use faultless_platform::{Platform, Threads};
@@ -88,26 +89,20 @@ pub fn run(
     load: &Load,
     seeds: std::ops::Range<u64>,
     jobs: usize,
-    mut ended: impl FnMut(usize),
+    ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<Taken>>, MeasureError> {
     let first = seeds.start;
-    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
     let spec = |seed: u64| match draws {
         Some(draws) => Some(draws.machine((seed - first) as usize)),
         None => machine.simulated().cloned(),
     };
-    let one = |&(arm, seed): &(usize, u64)| match (has_interrupt(), spec(seed)) {
+    let one = |arm: usize, seed: u64| match (has_interrupt(), spec(seed)) {
         (true, _) => Ok(None),
         (_, Some(spec)) => once_simulated(&spec, &arms[arm], load, seed).map(Some),
         _ => once_natively(&arms[arm], load, seed).map(Some),
     };
     let jobs = if machine.simulated().is_some() { jobs } else { 1 };
-    let runs = in_parallel(jobs, &tasks, one, |done, _| ended(done));
-    let mut taken = vec![Vec::new(); arms.len()];
-    for (run, (arm, _)) in runs.into_iter().zip(tasks) {
-        taken[arm].extend(run?);
-    }
-    Ok(taken)
+    arms_in_parallel(arms.len(), seeds, jobs, one, ended)
 }
 
 fn once_simulated(spec: &Spec, arm: &Arm, load: &Load, seed: u64) -> Result<Taken, MeasureError> {

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use faultless_results::compare::Source;
-use faultless_results::markdown::spread;
 use faultless_results::saved::{Saved, Store};
 use faultless_results::{ResultSet, csv, json, markdown, trend};
 
@@ -133,19 +132,7 @@ fn write_human(set: &ResultSet, out: &mut dyn Write) -> io::Result<()> {
         set.command, set.commit, set.seed, set.machine
     )?;
     let headings = ["workload", "mode", "design", "semaphore", "CPUs", "metric", "", "n"];
-    let row = |result: &faultless_results::Measured| {
-        vec![
-            result.workload.clone(),
-            result.mode.to_string(),
-            result.design.clone(),
-            result.semaphore_name().to_owned(),
-            result.cpus.to_string(),
-            result.metric.clone(),
-            spread(&result.samples, &result.unit),
-            result.samples.len().to_string(),
-        ]
-    };
-    table::write_columns(out, &headings, set.results.iter().map(row))
+    table::write_columns(out, &headings, set.results.iter().map(markdown::cells))
 }
 
 const HEADINGS: [&str; 6] = ["name", "saved", "command", "commit", "machine", "holds"];

@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::policy::Policy;
 use faultless_platform::native::Native;
 use faultless_platform::{
-    Access, Bulk, CpuSet, InterruptHandler, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads,
+    Bulk, CpuSet, InterruptHandler, PAGE_BYTES, Platform, Processor, StartError, ThreadToken, Threads, TouchKind,
 };
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -224,11 +224,11 @@ unsafe impl Platform for Explore {
         let deadline_ns = Self::now() + ns;
         Self::spin_until_deadline(deadline_ns, || false);
     }
-    fn touch(address: *const u8, len_bytes: usize, access: Access) {
+    fn touch(address: *const u8, len_bytes: usize, access: TouchKind) {
         engine::with(|engine| {
             // A thread's own stack is nobody else's: no place for a switch.
             if engine.machine.arena().is_none_or(|arena| arena.reaches(address.addr())) {
-                engine.access(address.addr(), len_bytes, || ((), access == Access::Write));
+                engine.access(address.addr(), len_bytes, || ((), access == TouchKind::Write));
             }
         });
     }

@@ -17,7 +17,7 @@ use crate::page::Page;
 use crate::pfn::Pfn;
 use core::mem::{align_of, size_of};
 use core::ptr::NonNull;
-use faultless_platform::{Event, PAGE_BYTES, Platform};
+use faultless_platform::{PAGE_BYTES, Platform, Tracepoint};
 
 /// What stands where frame 0's metadata would: frame 0 holds metadata itself and has no use for its own.
 #[repr(C, align(64))]
@@ -92,9 +92,9 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns the event that gives the metadata of all frames a name.
-    pub(crate) fn named(&self, name: &'static str) -> Event {
+    pub(crate) fn named(&self, name: &'static str) -> Tracepoint {
         let len_bytes = self.end as usize * PAGE_METADATA_BYTES;
-        Event::Named { name, address: self.base.as_ptr().addr(), len_bytes }
+        Tracepoint::Named { name, address: self.base.as_ptr().addr(), len_bytes }
     }
 
     #[inline(always)]

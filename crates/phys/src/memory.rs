@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::page::Page;
 use crate::pfn::Pfn;
 use crate::policy::{NodeStats, Policy};
-use crate::reclaim::{NoReclaim, Reclaim, Wanted};
+use crate::reclaim::{NoReclaim, Reclaim, Shortage};
 use crate::source::FrameSource;
 use crate::state::State;
 use crate::zones::Zones;
@@ -38,7 +38,7 @@ use faultless_sync::Rcu;
 /// What a kernel or a hypervisor does with frames of its own:
 ///
 /// ```
-/// use faultless_phys::{Audit, Cause, Failing, Kind, MAX_ORDER, Memory, Options, OutOfFrames, PageLock, ZoneKind};
+/// use faultless_phys::{Audit, Cause, Failing, Kind, MAX_ORDER, Memory, Options, OutOfFrames, TableLock, ZoneKind};
 /// use faultless_sync::RawSpinLock;
 /// # use faultless_platform::native::{HostRegion, Machine, Native};
 /// # let (machine, region) = (Machine::new(2), HostRegion::reserve(8 << 20)?);
@@ -51,7 +51,7 @@ use faultless_sync::Rcu;
 ///     assert!(memory.contains(one) && row.get() % 4 == 0);
 ///     assert_eq!(memory.pfn_of(memory.frame(one)), Some(one));
 ///     // The lock in its metadata: that of a page table, if it is one.
-///     let lock: &RawSpinLock<Native, PageLock> = memory.page(one).lock();
+///     let lock: &RawSpinLock<Native, TableLock> = memory.page(one).lock();
 ///     drop(lock.guard());
 ///     // A second holder; whoever puts last frees.
 ///     assert!(memory.page(one).try_get());
@@ -555,7 +555,7 @@ impl<P: Platform> Core<P> {
             if let Some(pfn) = self.take_order(order, policy) {
                 return Ok(pfn);
             }
-            if reclaim.reclaim(Wanted { zone: refusal.zone, order, nodes: policy.allowed() }) == 0 {
+            if reclaim.reclaim(Shortage { zone: refusal.zone, order, nodes: policy.allowed() }) == 0 {
                 return Err(refusal);
             }
         }

@@ -29,7 +29,7 @@ use faultless_sync::{RawSpinLock, RcuHead, lock_class};
 
 lock_class! {
     /// The locks in frames' metadata: those of page tables.
-    pub PageLock = "page_table"
+    pub TableLock = "page_table"
 }
 
 /// The metadata of one frame, 64 bytes.
@@ -42,7 +42,7 @@ pub struct Page<P: Platform> {
     references: P::AtomicU32,
     /// The frame's own number, while it is deferred.
     pub(crate) number: P::AtomicU32,
-    lock: RawSpinLock<P, PageLock>,
+    lock: RawSpinLock<P, TableLock>,
     links: [P::AtomicU64; 2],
     owner: P::AtomicU64,
     index: P::AtomicU64,
@@ -137,7 +137,7 @@ impl<P: Platform> Page<P> {
 
     /// Returns the spin lock that stands in the metadata: `vm` takes it for changes of the table in the frame.
     #[inline]
-    pub fn lock(&self) -> &RawSpinLock<P, PageLock> {
+    pub fn lock(&self) -> &RawSpinLock<P, TableLock> {
         &self.lock
     }
 

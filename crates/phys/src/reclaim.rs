@@ -5,7 +5,7 @@ use faultless_platform::NodeSet;
 
 /// What an allocation could not get: [`Reclaim::reclaim`] is called with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Shortage {
     /// The zone.
     pub zone: ZoneKind,
     /// A block of `1 << order` frames.
@@ -17,7 +17,7 @@ pub struct Wanted {
 /// Somebody who can free frames when there are none left.
 ///
 /// ```
-/// use faultless_phys::{Memory, NoReclaim, Options, Pfn, Reclaim, Wanted};
+/// use faultless_phys::{Memory, NoReclaim, Options, Pfn, Reclaim, Shortage};
 /// # use faultless_platform::native::{HostRegion, Machine, Native};
 /// # let (machine, region) = (Machine::new(2), HostRegion::reserve(8 << 20)?);
 /// # // SAFETY: the region is ours and outlives the memory.
@@ -27,8 +27,8 @@ pub struct Wanted {
 /// /// Frames that can be had again: a cache.
 /// struct Cache<'a>(&'a Memory<Native>, Mutex<Vec<Pfn>>);
 /// impl Reclaim for Cache<'_> {
-///     fn reclaim(&self, wanted: Wanted) -> usize {
-///         let Some(pfn) = self.1.lock().unwrap().pop().filter(|_| wanted.order == 0) else { return 0 };
+///     fn reclaim(&self, shortage: Shortage) -> usize {
+///         let Some(pfn) = self.1.lock().unwrap().pop().filter(|_| shortage.order == 0) else { return 0 };
 ///         // SAFETY: the frame is the cache's, and nobody reads it any more.
 ///         unsafe { self.0.free(pfn) };
 ///         1
@@ -47,7 +47,7 @@ pub trait Reclaim {
     /// Frees frames, at once or deferred, and returns about how many; 0 means that there is nothing more to free.
     ///
     /// Called by an allocation that may sleep, with no lock held. It doesn't allocate by way of itself.
-    fn reclaim(&self, wanted: Wanted) -> usize;
+    fn reclaim(&self, shortage: Shortage) -> usize;
 }
 
 /// Nothing can be reclaimed.
@@ -55,7 +55,7 @@ pub trait Reclaim {
 pub struct NoReclaim;
 
 impl Reclaim for NoReclaim {
-    fn reclaim(&self, _wanted: Wanted) -> usize {
+    fn reclaim(&self, _shortage: Shortage) -> usize {
         0
     }
 }

@@ -33,7 +33,7 @@ use crate::pfn::Pfn;
 use crate::reserve::Span;
 use crate::stash::{self, Batch};
 use core::ops::Range;
-use faultless_platform::{Atomic, CachePadded, Event, Ordering, Platform};
+use faultless_platform::{Atomic, CachePadded, Ordering, Platform, Tracepoint};
 use faultless_sync::{SpinMutex, SpinMutexGuard, lock_class};
 
 lock_class! {
@@ -76,9 +76,9 @@ impl<P: Platform> Zone<P> {
 
     /// Tells observers what lies where, once the zone stays where it is.
     pub(crate) fn tell_names(&self) {
-        P::trace(Event::named("the frame allocator's free blocks and their lock", &self.buddy));
-        P::trace(Event::named("the frame allocator's count of free frames", &self.nr_in_buddy));
-        P::trace(Event::named("the frame allocator's stack of chains", &self.chains));
+        P::trace(Tracepoint::named("the frame allocator's free blocks and their lock", &self.buddy));
+        P::trace(Tracepoint::named("the frame allocator's count of free frames", &self.nr_in_buddy));
+        P::trace(Tracepoint::named("the frame allocator's stack of chains", &self.chains));
     }
 
     pub(crate) fn kind(&self) -> ZoneKind {

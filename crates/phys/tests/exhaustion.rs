@@ -2,7 +2,7 @@
 
 mod support;
 
-use faultless_phys::{Cause, Failing, Kind, Memory, NoReclaim, Options, Pfn, Reclaim, Wanted, ZoneKind};
+use faultless_phys::{Cause, Failing, Kind, Memory, NoReclaim, Options, Pfn, Reclaim, Shortage, ZoneKind};
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{Processor, Threads};
 use std::cell::RefCell;
@@ -114,8 +114,8 @@ struct Larder<'a> {
 }
 
 impl Reclaim for Larder<'_> {
-    fn reclaim(&self, wanted: Wanted) -> usize {
-        assert_eq!((wanted.zone, wanted.order), (ZoneKind::Normal, 0));
+    fn reclaim(&self, shortage: Shortage) -> usize {
+        assert_eq!((shortage.zone, shortage.order), (ZoneKind::Normal, 0));
         let Some(pfn) = self.frames.borrow_mut().pop() else { return 0 };
         // SAFETY: the larder's own; deferred, so that the flush after it is needed too.
         unsafe { self.memory.free_deferred(pfn) };

@@ -6,7 +6,7 @@ use faultless_phys::{Options, Pfn, Slab};
 use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::{self, Native};
 use faultless_platform::watched::{self, Happening, Sink, Watched};
-use faultless_platform::{Event, Processor, Threads};
+use faultless_platform::{Processor, Threads, Tracepoint};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::World;
@@ -141,7 +141,7 @@ struct ZoneLocks(AtomicUsize);
 
 impl Sink for ZoneLocks {
     fn note(&self, happening: &Happening) {
-        if matches!(happening.event, Event::LockTaken { lock, .. } if lock.name == "zone") {
+        if matches!(happening.event, Tracepoint::LockTaken { lock, .. } if lock.name == "zone") {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -13,7 +13,7 @@
 //! [`pages`] and [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects
 //! hold; [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
 //! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that a
-//! recording lacks. [`replayer`] is what other rooms know of the one that replays plans.
+//! recording lacks.
 
 #![deny(unsafe_code)]
 
@@ -38,7 +38,6 @@ pub mod processes;
 mod races;
 pub mod regions;
 mod repeat;
-pub mod replayer;
 pub mod space;
 pub mod space_users;
 mod steps;

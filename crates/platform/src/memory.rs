@@ -92,7 +92,7 @@ impl HighZone {
 /// Whether a plain access reads or writes.
 /// Kernels do not use it: [`Platform::touch`] takes it, for machines that charge for accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum TouchKind {
     /// Reads.
     Read,
     /// Writes.
@@ -102,7 +102,7 @@ pub enum Access {
 /// How a program comes into the kernel.
 /// [`Platform::enter_kernel`] takes it, since a call and a fault cost different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum KernelEntry {
     /// By a fault.
     Exception,
     /// By a call.
@@ -191,10 +191,10 @@ pub unsafe trait Platform:
     /// Charges what the hardware and the kernel's entry code take to come in and to go back; nothing where they do it
     /// themselves.
     #[inline]
-    fn enter_kernel(_entry: Entry) {}
+    fn enter_kernel(_entry: KernelEntry) {}
     /// Charges for a hot plain access; no effect on memory.
     #[inline]
-    fn touch(_address: *const u8, _len_bytes: usize, _access: Access) {}
+    fn touch(_address: *const u8, _len_bytes: usize, _access: TouchKind) {}
     /// Whether frames may lack an address of their own on this platform. Where not, zones and maps compile to nothing.
     const HAS_HIGH_MEMORY: bool = false;
     /// Gives a frame an address until [`Platform::unmap_frame`], on a machine where it has none of its own; nothing

@@ -64,20 +64,20 @@ pub enum Holding {
 /// A lock says that it was taken by [`Processor::trace`]; whoever watches takes events apart by kind.
 ///
 /// ```
-/// use faultless_platform::{Event, Holding, LockId};
+/// use faultless_platform::{Tracepoint, Holding, LockId};
 ///
-/// fn line(event: Event) -> String {
+/// fn line(event: Tracepoint) -> String {
 ///     match event {
-///         Event::LockReleased { lock: LockId { name, .. }, holding: Holding::Alone } => format!("{name}: a writer leaves"),
-///         Event::Named { name, len_bytes, .. } => format!("{name}: {len_bytes} bytes"),
+///         Tracepoint::LockReleased { lock: LockId { name, .. }, holding: Holding::Alone } => format!("{name}: a writer leaves"),
+///         Tracepoint::Named { name, len_bytes, .. } => format!("{name}: {len_bytes} bytes"),
 ///         _ => String::new(),
 ///     }
 /// }
-/// assert_eq!(line(Event::named("a space's counters", &[0_u64; 4])), "a space's counters: 32 bytes");
+/// assert_eq!(line(Tracepoint::named("a space's counters", &[0_u64; 4])), "a space's counters: 32 bytes");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum Tracepoint {
     /// A give-up or another named point, with a value that the name explains.
     Point {
         /// What happened, in the words of the field (`pagefault:spf_vma_changed`).
@@ -114,7 +114,7 @@ pub enum Event {
         /// How it was held.
         holding: Holding,
     },
-    /// The thread waits for what this names, until [`Event::WaitEnds`]; waits nest.
+    /// The thread waits for what this names, until [`Tracepoint::WaitEnds`]; waits nest.
     WaitBegins {
         /// A lock's name; empty if reports have none for it.
         name: &'static str,
@@ -139,7 +139,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl Tracepoint {
     /// Returns the event that gives an object's memory a name.
     pub fn named<T>(name: &'static str, object: &T) -> Self {
         Self::Named { name, address: core::ptr::from_ref(object).addr(), len_bytes: size_of::<T>() }
@@ -253,5 +253,5 @@ pub trait Processor: Sized + 'static {
 
     /// Notes an event.
     #[inline]
-    fn trace(_event: Event) {}
+    fn trace(_event: Tracepoint) {}
 }

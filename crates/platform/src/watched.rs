@@ -1,15 +1,16 @@
 //! Any machine, with somebody who is told what happens on it.
 //!
 //! # Guarantee
-//! * Code on [`Watched`]`<P>` does what it does on `P`; each [`Event`] goes to the machine's [`Sink`], if it has one,
-//!   by the thread that it happened to. On `P` itself events compile to nothing, so whoever wants none pays for none.
+//! * Code on [`Watched`]`<P>` does what it does on `P`; each [`Tracepoint`] goes to the machine's [`Sink`], if it has
+//!   one, by the thread that passes it. On `P` itself tracepoints compile to nothing, so whoever wants none pays
+//!   for none.
 //! * Watching makes no access of the machine's and reads no clock but [`Processor::watch_clock`]: where that takes no
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
 use crate::native::NativeOf;
 use crate::{
-    Access, Bulk, CpuSet, Entry, Event, HighZone, Holds, InterruptHandler, Nodes, Ordering, Platform, Processor,
-    StartError, ThreadToken, Threads,
+    Bulk, CpuSet, HighZone, Holds, InterruptHandler, KernelEntry, Nodes, Ordering, Platform, Processor, StartError,
+    ThreadToken, Threads, TouchKind, Tracepoint,
 };
 use core::marker::PhantomData;
 use std::cell::RefCell;
@@ -20,7 +21,7 @@ use std::vec::Vec;
 #[derive(Clone, Copy, Debug)]
 pub struct Happening {
     /// What.
-    pub event: Event,
+    pub event: Tracepoint,
     /// On which slot.
     pub cpu: usize,
     /// To whom.
@@ -97,14 +98,14 @@ unsafe fn serve_all(context: *const (), cpu: usize) {
 /// ```
 /// use faultless_platform::native::{self, Native};
 /// use faultless_platform::watched::{Happening, Machine, Sink, Watched};
-/// use faultless_platform::{Event, Processor, Threads};
+/// use faultless_platform::{Tracepoint, Processor, Threads};
 /// use std::sync::{Arc, Mutex};
 ///
 /// #[derive(Default)]
 /// struct Points(Mutex<Vec<&'static str>>);
 /// impl Sink for Points {
 ///     fn note(&self, happening: &Happening) {
-///         if let Event::Point { name, .. } = happening.event {
+///         if let Tracepoint::Point { name, .. } = happening.event {
 ///             self.0.lock().unwrap().push(name);
 ///         }
 ///     }
@@ -113,7 +114,7 @@ unsafe fn serve_all(context: *const (), cpu: usize) {
 /// let machine = Machine::<Native>::new(native::Machine::new(2), Arc::clone(&points) as Arc<dyn Sink>);
 /// Watched::<Native>::run(&machine, 1, &|_| {
 ///     Watched::<Native>::enter();
-///     Watched::<Native>::trace(Event::Point { name: "pagefault:spf_vma_changed", value: 0x1000 });
+///     Watched::<Native>::trace(Tracepoint::Point { name: "pagefault:spf_vma_changed", value: 0x1000 });
 ///     Watched::<Native>::leave();
 /// });
 /// assert_eq!(*points.0.lock().unwrap(), ["pagefault:spf_vma_changed"]);
@@ -276,7 +277,7 @@ impl<P: Processor> Processor for Watched<P> {
         P::unpark(word, threads)
     }
 
-    fn trace(event: Event) {
+    fn trace(event: Tracepoint) {
         P::trace(event);
         // A thread whose locals are being destroyed is not reported.
         let _ = SINK.try_with(|sink| {
@@ -356,7 +357,7 @@ unsafe impl<P: Platform> Platform for Watched<P> {
     fn work(ns: u64) {
         P::work(ns);
     }
-    fn enter_kernel(entry: Entry) {
+    fn enter_kernel(entry: KernelEntry) {
         P::enter_kernel(entry);
     }
     fn forbid(address: *const u8, len_bytes: usize) {
@@ -365,7 +366,7 @@ unsafe impl<P: Platform> Platform for Watched<P> {
     fn permit(address: *const u8, len_bytes: usize) {
         P::permit(address, len_bytes);
     }
-    fn touch(address: *const u8, len_bytes: usize, access: Access) {
+    fn touch(address: *const u8, len_bytes: usize, access: TouchKind) {
         P::touch(address, len_bytes, access);
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {

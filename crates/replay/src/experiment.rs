@@ -13,11 +13,11 @@ use faultless_trace::Trace;
 use crate::patterned::{self, Filling, Patterned};
 use crate::{Checking, Mismatch, PassResult, ReplayError, Settings, pass_natively, pass_on_host, simulated_pass};
 use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::session::{in_turns, under_seeds};
 use faultless_machine::simulated::{MachineChoice, MachineError, in_parallel};
 use faultless_plan as plan;
 use faultless_plan::classes::Class;
 use faultless_plan::{Losses, Options, Pace, Plan, PlanError, Totals};
-use faultless_results::stats::Random;
 
 /// What to compare, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -223,19 +223,12 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
         simulate(trace, &plan, setup, memory_bytes, &mut results, progress)?;
         return Ok(conclude(results, plan, setup, memory_bytes));
     }
-    let mut random = Random::new(setup.seed);
-    let mut done = 0;
-    for _ in 0..setup.runs {
-        let mut order: Vec<usize> = (0..results.len()).collect();
-        random.shuffle(&mut order);
-        for place in order {
-            let arm = &results[place].arm;
-            let pass = unless_interrupted(|| run_pass(trace, &plan, setup, arm, memory_bytes, setup.seed));
-            let Some(pass) = pass.transpose()? else { return Ok(conclude(results, plan, setup, memory_bytes)) };
-            results[place].passes.push(pass);
-            done += 1;
-            progress(done);
-        }
+    for (done, (_, place)) in in_turns(setup.runs, results.len(), setup.seed).enumerate() {
+        let arm = &results[place].arm;
+        let pass = unless_interrupted(|| run_pass(trace, &plan, setup, arm, memory_bytes, setup.seed));
+        let Some(pass) = pass.transpose()? else { break };
+        results[place].passes.push(pass);
+        progress(done + 1);
     }
     Ok(conclude(results, plan, setup, memory_bytes))
 }
@@ -250,8 +243,7 @@ fn simulate(
     progress: &dyn Fn(usize),
 ) -> Result<(), ExperimentError> {
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
-    let nr_arms = results.len();
-    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..nr_arms).map(move |arm| (arm, seed))).collect();
+    let tasks = under_seeds(results.len(), seeds);
     let arms: Vec<Arm> = results.iter().map(|result| result.arm.clone()).collect();
     let run = |&(arm, seed): &(usize, u64)| {
         unless_interrupted(|| run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed))

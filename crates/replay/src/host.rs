@@ -25,11 +25,9 @@ use serde_json::{Value, json};
 
 use super::content::token;
 use super::host_calls::Caller;
-use super::pass::PassResult;
 use super::relocation::Relocation;
-use super::settings::ReplayError;
-use super::tally::Tally;
 use super::worker::shown;
+use faultless_pass::{PassResult, ReplayError, Tally};
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::ids::ObjectIndex;

@@ -11,10 +11,10 @@
 //!
 //! # Rooms
 //! `instance` sets a virtual memory up; `vm_calls` makes its calls, and is the one place that knows them; `worker`
-//! takes a thread's steps; `pass` brings them together, `compiled` for the platforms that most callers want; `tally` is
-//! what came out. `host` does all that with the host's kernel, `relocation` finds places for the recorded addresses
-//! there. `patterned` lets mappings start as something else than zeros. [`experiment`] runs passes under several
-//! designs, in turn; [`report`] says what came out.
+//! takes a thread's steps; `pass` brings them together, `compiled` for the platforms that most callers want. `host`
+//! does all that with the host's kernel, `relocation` finds places for the recorded addresses there. [`experiment`]
+//! runs passes under several designs, in turn; [`report`] says what came out. What a pass is asked for and what it
+//! returns is in a crate of its own, `pass`.
 
 #![deny(unsafe_code)]
 
@@ -26,11 +26,8 @@ mod host_calls;
 mod instance;
 mod objects;
 mod pass;
-pub mod patterned;
 mod relocation;
 pub mod report;
-mod settings;
-mod tally;
 mod vm_calls;
 mod worker;
 
@@ -41,14 +38,12 @@ use faultless_vm::registry::with_design;
 
 use faultless_machine::simulated::with_rerun;
 use faultless_machine::watch;
+use faultless_pass::ReplayMachine;
 use faultless_plan::Plan;
-use faultless_plan::replayer::ReplayMachine;
 
 pub use compiled::AllDesigns;
+pub use faultless_pass::{Checking, Mismatch, PassResult, ReplayError, Settings, Tally, patterned};
 pub use host::pass as pass_on_host;
-pub use pass::PassResult;
-pub use settings::{Checking, ReplayError, Settings};
-pub use tally::{Mismatch, Tally};
 
 /// Replays a plan once, on a simulated machine; all chance is decided by `seed`.
 pub fn simulated_pass(

@@ -10,7 +10,7 @@ use faultless_vm::design::Design;
 use faultless_vm::{Backing, ObjectHandle, ObjectSpec, Pattern, ReferenceHandle, Vm, WriteNotice, ZeroSource};
 
 use super::content::FileContent;
-use super::patterned::{Filling, Way};
+use faultless_pass::patterned::{Filling, Way};
 use faultless_plan::ObjectPlan;
 use faultless_plan::ids::ObjectIndex;
 

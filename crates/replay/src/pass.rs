@@ -8,7 +8,7 @@
 //! threads owns a slot while they run.
 
 use faultless_platform::{Atomic, Ordering, Threads, Usual};
-use faultless_sync::{Event, Generation, RwSemaphore, Rwsem, Side, SpinMutex};
+use faultless_sync::{Completion, Generation, RwSemaphore, Rwsem, Side, SpinMutex};
 use faultless_trace::ThreadIndex;
 use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
@@ -17,29 +17,13 @@ use faultless_vm::{CallError, Guest, Limits, ObjectHandle, SpaceRef, Vm};
 
 use super::instance;
 use super::objects::Objects;
-use super::settings::{Checking, ReplayError, Settings};
-use super::tally::Tally;
 use super::worker::Worker;
 use faultless_machine::host_frames::{self, HostFrames};
 use faultless_machine::watch;
+use faultless_pass::{Checking, PassResult, ReplayError, Settings, Tally};
 use faultless_plan::ids::SpaceIndex;
 use faultless_plan::regions::PAGE;
 use faultless_plan::{Plan, Step};
-
-/// What came out of a pass.
-#[derive(Clone, Debug)]
-pub struct PassResult {
-    /// From the first step's begin to the last one's end.
-    pub elapsed_ns: u64,
-    /// What the threads counted and measured.
-    pub tally: Tally,
-    /// What waiting for the spaces' semaphores took, of all threads together.
-    pub lock_wait_ns: u64,
-    /// The instance's counters.
-    pub counters: Vec<(&'static str, u64)>,
-    /// The largest resident size of a space.
-    pub peak_rss_bytes: u64,
-}
 
 /// Runs a pass under the design that it is shown.
 pub(super) struct Visitor<'a, P: Threads<Embedding = Usual>> {
@@ -96,7 +80,7 @@ impl<'a, P: Threads<Embedding = Usual>> Visitor<'a, P> {
 /// What the threads of a pass share.
 pub(super) struct Pass<'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     pub(super) plan: &'vm Plan,
-    pub(super) gates: Vec<Event<P>>,
+    pub(super) gates: Vec<Completion<P>>,
     pub(super) objects: Objects<'vm, P, D>,
     vm: &'vm Vm<P, D>,
     settings: &'vm Settings,
@@ -114,7 +98,7 @@ pub(super) struct Pass<'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
 impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
     fn new(vm: &'vm Vm<P, D>, plan: &'vm Plan, settings: &'vm Settings, objects: Objects<'vm, P, D>) -> Self {
         Self {
-            gates: (0..plan.nr_gates).map(|_| Event::new()).collect(),
+            gates: (0..plan.nr_gates).map(|_| Completion::new()).collect(),
             spaces: (0..plan.nr_spaces).map(|_| SpinMutex::default()).collect(),
             guests: plan.programs.iter().map(|_| SpinMutex::default()).collect(),
             limits: instance::limits(&settings.limits, plan),
@@ -185,7 +169,7 @@ impl<'vm, P: Threads<Embedding = Usual>, D: Design<P>> Pass<'vm, P, D> {
         self.error.lock().get_or_insert(error);
         // ORDER: Release pairs with the Acquire in `has_stopped`, and precedes the gates that let waiting threads look.
         self.has_stopped.store(true, Ordering::Release);
-        self.gates.iter().for_each(Event::set);
+        self.gates.iter().for_each(Completion::set);
     }
 
     /// Returns whether the pass ends early.

@@ -13,8 +13,8 @@ use faultless_vm::{
 };
 
 use super::objects::Objects;
-use super::patterned::Way;
 
+use faultless_pass::patterned::Way;
 use faultless_plan::memory_calls::{Mapping, MemoryCall, Place};
 use faultless_plan::regions::{self, PAGE, page_ceil};
 

@@ -7,16 +7,15 @@
 use std::ops::Range;
 
 use faultless_phys::OutOfFrames;
-use faultless_platform::{Entry, Threads, Usual};
+use faultless_platform::{KernelEntry, Threads, Usual};
 use faultless_trace::{Access, ThreadIndex};
 use faultless_vm::design::Design;
 use faultless_vm::{AccessError, CallError, FaultsTaken, Guest, SpaceRef, VirtAddr};
 
 use super::content::{token, word_of};
 use super::pass::Pass;
-use super::settings::ReplayError;
-use super::tally::Tally;
 use super::vm_calls::VmCaller;
+use faultless_pass::{ReplayError, Tally};
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::ids::{ObjectIndex, SpaceIndex};
@@ -209,7 +208,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Worker<'a, 'vm, P, D>
         let call = &self.pass.plan.calls[place as usize];
         let Verdict::Compared(expected) = call.verdict else { return Ok(()) };
         let hand = VmCaller { guest, space: guest.space(), objects: &self.pass.objects };
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let found = hand.perform(&call.memory_call).map_err(|cause| self.out_of_memory(step, cause))?;
         self.tally.call_ns.note(P::now() - began_ns);
         if found == expected {
@@ -229,7 +228,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Worker<'a, 'vm, P, D>
     /// Makes a call that reads bytes of an object or writes them: both go through the object's pages, each looked up
     /// and mapped, and the bytes are copied.
     fn move_bytes(&mut self, step: &Step, object: ObjectIndex, bytes: Range<u64>) -> Going {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let lent = self.pass.objects.get(object).map_err(|cause| self.out_of_memory(step, cause))?;
         let mut words = [0; PAGE as usize / 8];
         let mut from = bytes.start & !7;
@@ -250,7 +249,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Worker<'a, 'vm, P, D>
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
         let hand = VmCaller { guest, space: guest.space(), objects: &self.pass.objects };
         for memory_call in &restoration.memory_calls {
-            P::enter_kernel(Entry::Call);
+            P::enter_kernel(KernelEntry::Call);
             let found = hand.perform(memory_call).map_err(|cause| self.out_of_memory(step, cause))?;
             if is_error(found) {
                 self.tally

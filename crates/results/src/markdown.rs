@@ -15,7 +15,8 @@ pub fn write(set: &ResultSet, out: &mut (impl Write + ?Sized)) -> io::Result<()>
     set.results.iter().try_for_each(|result| row(&cells(result), out))
 }
 
-fn cells(result: &Measured) -> [String; 8] {
+/// Returns a result's cells: workload, mode, design, semaphore, CPUs, metric, mean and deviation, samples.
+pub fn cells(result: &Measured) -> [String; 8] {
     [
         result.workload.clone(),
         result.mode.to_string(),

@@ -4,8 +4,8 @@ use crate::atomics::{Carrier, Simulated};
 use crate::engine::{self, Filling, Machine};
 use faultless_platform::native::Native;
 use faultless_platform::{
-    Access, Atomic, Bulk, CpuSet, Entry, Event, InterruptHandler, Nodes, Ordering, Platform, Processor, StartError,
-    ThreadToken, Threads,
+    Atomic, Bulk, CpuSet, InterruptHandler, KernelEntry, Nodes, Ordering, Platform, Processor, StartError, ThreadToken,
+    Threads, TouchKind, Tracepoint,
 };
 
 /// Simulated CPUs; see the crate.
@@ -84,7 +84,7 @@ impl Processor for Sim {
     fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
         engine::unpark(word.addr(), threads)
     }
-    fn trace(event: Event) {
+    fn trace(event: Tracepoint) {
         engine::note(event);
     }
 }
@@ -121,11 +121,11 @@ unsafe impl Platform for Sim {
     fn work(ns: u64) {
         engine::work(ns);
     }
-    fn enter_kernel(entry: Entry) {
+    fn enter_kernel(entry: KernelEntry) {
         engine::enter_kernel(entry);
     }
     #[inline]
-    fn touch(address: *const u8, len_bytes: usize, access: Access) {
+    fn touch(address: *const u8, len_bytes: usize, access: TouchKind) {
         engine::touch(address.addr(), len_bytes, access);
     }
     unsafe fn bulk(frame: *mut u8, kind: Bulk) {

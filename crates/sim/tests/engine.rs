@@ -1,7 +1,7 @@
 //! The platform's contracts, and what a run costs, on simulated CPUs.
 
 use faultless_platform::{
-    Access, Atomic, AtomicInteger, Bulk, CpuSet, Event, Ordering, PAGE_BYTES, Platform, Processor, Threads,
+    Atomic, AtomicInteger, Bulk, CpuSet, Ordering, PAGE_BYTES, Platform, Processor, Threads, TouchKind, Tracepoint,
 };
 use faultless_sim::{Failure, Figures, LineAllocator, Machine, Profile, Sim, Spec, isolate, waits};
 use std::panic::resume_unwind;
@@ -64,7 +64,7 @@ fn add(word: &Wide) {
 
 /// Lets CPUs fight for a word, and then wait; says what was counted where they told.
 fn booked(tells: bool) -> (Figures, Profile) {
-    let tell = |event: Event| {
+    let tell = |event: Tracepoint| {
         if tells {
             Sim::trace(event);
         }
@@ -75,19 +75,19 @@ fn booked(tells: bool) -> (Figures, Profile) {
         Sim::run(&machine, 4, &|thread| {
             Sim::enter();
             if thread == 0 {
-                tell(Event::named("what they fight for", &*fought));
+                tell(Tracepoint::named("what they fight for", &*fought));
             }
             // Before it works, nothing counts.
             (0..100).for_each(|_| add(&fought));
-            tell(Event::WorkBegins);
+            tell(Tracepoint::WorkBegins);
             (0..200).for_each(|_| add(&fought));
-            tell(Event::WaitBegins { name: "outer" });
-            tell(Event::WaitBegins { name: "inner" });
+            tell(Tracepoint::WaitBegins { name: "outer" });
+            tell(Tracepoint::WaitBegins { name: "inner" });
             (0..50).for_each(|_| add(&fought));
-            tell(Event::WaitEnds { aside_ns: 0 });
-            tell(Event::WaitEnds { aside_ns: 1000 });
+            tell(Tracepoint::WaitEnds { aside_ns: 0 });
+            tell(Tracepoint::WaitEnds { aside_ns: 1000 });
             Sim::spin_until_deadline(Sim::watch_clock() + 5000, || false);
-            tell(Event::WorkEnds);
+            tell(Tracepoint::WorkEnds);
             (0..100).for_each(|_| add(&fought));
             Sim::leave();
         });
@@ -119,18 +119,19 @@ fn memory_that_is_named_anew_is_counted_anew() {
         let page = pages_of(1);
         // SAFETY: the page is zeroed, aligned, and lives as long as the machine; an atomic is in place in its bytes.
         let word: &Wide = unsafe { &*page[0].0.as_ptr().cast() };
-        let name = |name| Sim::trace(Event::Named { name, address: page[0].0.as_ptr().addr(), len_bytes: PAGE_BYTES });
+        let name =
+            |name| Sim::trace(Tracepoint::Named { name, address: page[0].0.as_ptr().addr(), len_bytes: PAGE_BYTES });
         let machine = machine("xeon-40", 2, 1);
         Sim::run(&machine, 2, &|_| {
             Sim::enter();
-            Sim::trace(Event::WorkBegins);
+            Sim::trace(Tracepoint::WorkBegins);
             for names in ["first", "second"] {
                 name(names);
                 (0..200).for_each(|_| add(word));
             }
-            Sim::trace(Event::named("part", word));
+            Sim::trace(Tracepoint::named("part", word));
             (0..200).for_each(|_| add(word));
-            Sim::trace(Event::WorkEnds);
+            Sim::trace(Tracepoint::WorkEnds);
             Sim::leave();
         });
         machine.profile()
@@ -162,7 +163,7 @@ fn touched_on(node: usize) -> u64 {
     let pages = pages();
     let machine = machine("epyc-384", 97, 1);
     Sim::place(&machine, node, pages.as_ptr().cast(), NR_PAGES * PAGE_BYTES);
-    machine.attach(|| pages.iter().for_each(|page| Sim::touch(page.0.as_ptr(), PAGE_BYTES, Access::Read)));
+    machine.attach(|| pages.iter().for_each(|page| Sim::touch(page.0.as_ptr(), PAGE_BYTES, TouchKind::Read)));
     machine.figures().elapsed_ns
 }
 

@@ -1,17 +1,17 @@
 //! An announced change of a range: readers elsewhere go on, and the writer waits for those who came before.
 //!
 //! # Guarantee
-//! A reader that finds no change of its place announced ([`Announcement::is_made`], [`Announcement::concerns`]) is
-//! beside none until its RCU section ends, and sees all that earlier changes of its place did. The writer announces
+//! If a reader finds no change of its place announced ([`Announcement::is_made`], [`Announcement::concerns`]), none
+//! happens until its RCU section ends, and the reader sees all earlier changes of that place. The writer announces
 //! first, then waits for the sections under way ([`Rcu::await_sections_of`](crate::Rcu::await_sections_of)), and changes
-//! only what the range names.
+//! only what lies in the range.
 //!
 //! # Words first
 //! `count`: odd while a change is announced. `start`, `end`: the places that it is about, while the count is odd.
 //!
 //! # Invariants
 //! * I1 writers are serialised by their caller.
-//! * I2 a change that begins inside another one names all that both are about, and waits again.
+//! * I2 a change that begins inside another one sets a range that covers both, and waits again.
 //!
 //! # Race
 //! ```text
@@ -22,10 +22,10 @@
 //! changes what is in the range
 //! count = even                (Release)
 //! ```
-//! Of the two fences one comes first. If the writer's does, the reader sees all three words, or later ones. If the
-//! reader's does, the writer waits for it, whatever it read: perhaps the odd count of the change before, and a bound or
-//! two of this one. Then it sees all that the change before did, because this one's bounds were stored behind that.
-//! Forbidden: a reader beside a change of its place, or one that misses an earlier one. Model:
+//! One of the two fences comes first. If it is the writer's, the reader sees all three words, or later ones. If it is
+//! the reader's, the writer waits for the reader, whatever that read: perhaps the odd count of the previous change, and
+//! one or both bounds of this one. Then the reader sees all that the previous change did, because this one's bounds
+//! were stored after it. Forbidden: a reader beside a change of its place, or one that misses an earlier change. Model:
 //! `tests/models/announcement.rs`.
 
 use crate::SeqCount;
@@ -54,20 +54,20 @@ pub struct Announcement<P: Processor> {
 }
 
 impl<P: Processor> Announcement<P> {
-    /// Returns that of something new: all of it is being changed.
+    /// Returns the announcement of something not yet published: a change of all of it is announced.
     pub fn new() -> Self {
         Self { count: SeqCount::new_in_write(), start: P::AtomicU64::new(0), end: P::AtomicU64::new(u64::MAX) }
     }
 
-    /// Says what the next change is about, or the one that is announced.
+    /// Sets the range of the next change, or of the one that is announced.
     #[inline]
     pub fn set_range(&self, range: Range<u64>) {
-        // ORDER: Release pairs with the Acquire in `concerns`: who sees a bound sees what the change before did.
+        // ORDER: Release pairs with the Acquire in `concerns`: a reader of a bound sees what the previous change did.
         self.start.store(range.start, Ordering::Release);
         self.end.store(range.end, Ordering::Release);
     }
 
-    /// Announces a change of the range that was set. The caller waits for readers before it changes anything.
+    /// Announces a change of the range that was set. The caller waits for readers before it changes anything in it.
     #[inline]
     pub fn begin(&self) {
         self.count.begin_write();
@@ -85,7 +85,7 @@ impl<P: Processor> Announcement<P> {
         self.count.read().is_write_in_progress()
     }
 
-    /// Says whether the change that is announced is about a place.
+    /// Says whether the announced change covers a place.
     pub fn concerns(&self, place: u64) -> bool {
         // ORDER: Acquire pairs with the Release in `set_range`.
         let start = self.start.load(Ordering::Acquire);

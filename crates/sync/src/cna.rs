@@ -1,10 +1,10 @@
 //! A queue of spinners in which those of the head's NUMA node go first.
 //!
 //! # Guarantee
-//! As the [MCS queue](crate::McsQueue): one at a time is at the head, whoever waits spins on a line of its own, and may
-//! leave. The head is handed on within a node, where lines move fast, at most so many times in a row while others
-//! wait ([`CnaQueue::PASSES`] unless told); then whoever came first has it. So the n-th in the queue is at the head
-//! after n * (PASSES + 1) tenures at most.
+//! As the [MCS queue](crate::McsQueue): one waiter at a time is at the head; the others each spin on a line of their own,
+//! and may leave. The head is handed on within a node, where lines move fast, but while others wait at most
+//! [`CnaQueue::PASSES`] times in a row (or as [`CnaQueue::with_passes`] says); then the longest waiter gets it. So the
+//! n-th in the queue is at the head after at most n * (PASSES + 1) tenures.
 //!
 //! # Drawn
 //! ```text
@@ -14,14 +14,14 @@
 //!
 //!  aside: front --next--> [S home=1] --> [T home=2] <-- tail
 //! ```
-//! Those aside stand in a queue of the same kind, behind `front`, which never leaves; its `tail` is null when nobody is
-//! there. Whoever stands in either leaves it as the MCS queue's leave.
+//! Waiters that were passed by stand aside, in a second queue of the same kind behind `front`, which never leaves; its
+//! `tail` is null while nobody is there. A waiter leaves either queue as it would leave an MCS queue.
 //!
 //! # Invariants
 //! I1 to I3 of `mcs` hold in both queues, and:
-//! * I4 the head alone moves others: puts the one behind it aside, and those aside in front of the queue again.
-//! * I5 all aside came before all in the queue but the head, and each queue is in the order of arrival: nodes are put
-//!   aside from the queue's front, one by one, and come back to it all at once.
+//! * I4 only the head moves others: it puts the waiter behind it aside, and brings those aside back to the front.
+//! * I5 whoever is aside came before everybody in the queue but the head, and each queue is in the order of arrival:
+//!   nodes are put aside from the queue's front, one by one, and come back to it all at once.
 //!
 //! # Moving X, behind the head H, aside
 //! ```text
@@ -31,22 +31,23 @@
 //! 3  aside.tail: last -> X; last.next = X
 //! 4  X.link: H -> last                           goes on: takes itself out of last.next
 //! ```
-//! 1 to 4 change nothing else of what leavers rely on: between 1 and 4 X is in no `next`, so that it stays, and so does
-//! `last` between the two halves of 3 (I2).
+//! Steps 1 to 4 keep what leavers rely on: between 1 and 4 no `next` names X, so X stays; and between the two halves of
+//! 3 `last` stays (I2).
 //!
 //! # Bringing all back
 //! ```text
-//! 1  takes S = front.next          S stays (I3), so that those aside are not none
+//! 1  takes S = front.next          S stays (I3), so somebody is aside
 //! 2  last = aside.tail -> null     last stays: it is no tail and knows no next (I2)
 //! 3  H leaves as from behind last  the tail: H -> last, or last.next = N and N.link: H -> last
 //! 4  S.link: front -> null         S is the head
 //! ```
-//! X.link may name the same node twice, in the queue and aside: whoever looks at it between changes it by an exchange.
+//! X.link may name one node in the queue and later the same node aside, so whoever has looked at it changes it by an
+//! exchange.
 //! Forbidden: two heads, a lost waiter, a touch of a vanished node. Models: `tests/models/cna.rs`.
 //!
-//! Source: Dice and Kogan, "Compact NUMA-aware Locks", EuroSys 2019. Theirs looks through the queue before it moves
-//! anybody; here nodes may vanish, so that each is moved before the next one is looked at. Theirs ends a node's turn by
-//! chance, and so at no time for sure.
+//! Source: Dice and Kogan, "Compact NUMA-aware Locks", EuroSys 2019. Their head looks
+//! through the queue before it moves anybody; here nodes may vanish, so each is moved before the next one is looked at.
+//! Theirs ends a node's turn by chance, so it has no firm bound.
 
 use crate::mcs::{FoundEmpty, McsQueue, Node, Turn, hand_over, while_it_runs};
 use core::mem::ManuallyDrop;
@@ -74,7 +75,7 @@ pub struct CnaQueue<P: Processor> {
 }
 
 impl<P: Processor> CnaQueue<P> {
-    /// How often in a row the head is handed on within a node while others wait, unless told.
+    /// How many times in a row the head is handed on within a node while others wait, by default.
     pub const PASSES: u32 = 256;
 
     /// Returns an empty queue.
@@ -82,8 +83,8 @@ impl<P: Processor> CnaQueue<P> {
         Self::with_passes(Self::PASSES)
     }
 
-    /// Returns an empty queue in which the head is handed on within a node `nr_passes` times in a row at most while
-    /// others wait; with 0 it is an MCS queue that takes longer.
+    /// Returns an empty queue in which the head is handed on within a node at most `nr_passes` times in a row while
+    /// others wait; with 0 it is a slower MCS queue.
     pub fn with_passes(nr_passes: u32) -> Self {
         Self { queue: McsQueue::new(), aside: Aside::new(nr_passes) }
     }
@@ -99,8 +100,8 @@ impl<P: Processor> CnaQueue<P> {
         self.queue.lock_beside(Some(&self.aside), section)
     }
 
-    /// As [`CnaQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
-    /// A spinner that may give up calls it: [`CnaQueue::lock_while_owner_runs`] is the one of semaphores.
+    /// As [`CnaQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no. Called by
+    /// spinners that may give up; semaphores call [`CnaQueue::lock_while_owner_runs`].
     pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
         self.queue.lock_while_as(Some(&self.aside), FoundEmpty::Goes, keep_waiting, section)
     }
@@ -127,13 +128,13 @@ impl<P: Processor> Default for CnaQueue<P> {
     }
 }
 
-/// Those who were passed by.
+/// The waiters that were passed by.
 pub(crate) struct Aside<P: Processor> {
     front: Node<P>,
     tail: P::AtomicPtr<Node<P>>,
-    /// How often in a row the head is handed on within a node meanwhile.
+    /// How many times in a row the head may be handed on within a node while somebody is aside.
     passes_max: u32,
-    /// A line's length in all: what lies behind a semaphore has the same place on its line as without this.
+    /// Fills the line, so that the fields behind it in a semaphore keep their place on their line.
     _rest: [u64; 3],
 }
 
@@ -142,19 +143,19 @@ impl<P: Processor> Aside<P> {
         Self { front: Node::at(0), tail: P::AtomicPtr::new(ptr::null_mut()), passes_max, _rest: [0; 3] }
     }
 
-    /// Says whether nobody is aside; true for good if the head asks, for it alone puts others there.
+    /// Says whether nobody is aside. The head may rely on a yes: it alone puts others there.
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed: whoever is there was put there by the head, or by one before it.
         self.tail.load(Ordering::Relaxed).is_null()
     }
 
-    /// Says whether a node is the last aside: a look.
+    /// Peeks whether a node is the last one aside.
     pub(crate) fn is_last(&self, node: *mut Node<P>) -> bool {
         // Relaxed: see above.
         self.tail.load(Ordering::Relaxed) == node
     }
 
-    /// Says whether a node was the last aside, and `before` is now.
+    /// Makes `before` the last one aside if the node was; says whether it was.
     pub(crate) fn ends_at(&self, node: *mut Node<P>, before: *mut Node<P>) -> bool {
         let before = if before == self.front.address() { ptr::null_mut() } else { before };
         // ORDER: Release pairs with the Acquire of whoever finds `before` the tail, here, in `put` or in `take_all`: we
@@ -162,7 +163,7 @@ impl<P: Processor> Aside<P> {
         self.is_last(node) && self.tail.compare_exchange(node, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Puts a node to the end that the head has taken out from behind itself.
+    /// Appends a node that the head has taken out from behind itself.
     fn put(&self, node: &Node<P>, head: *mut Node<P>) {
         // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail: they touch its
         // node no more.
@@ -175,12 +176,12 @@ impl<P: Processor> Aside<P> {
         hand_over(node, head, last);
     }
 
-    /// Takes the first one out, who then stays; none if nobody is aside.
+    /// Takes the first one out, which then stays; none if nobody is aside.
     fn take_first(&self) -> Option<*mut Node<P>> {
         self.front.take_next_unless(|| self.is_empty())
     }
 
-    /// Takes all out, of whom the first was taken; returns the last.
+    /// Takes out all the others once the first was taken out; returns the last.
     fn take_all(&self) -> *mut Node<P> {
         // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail, as in `put`.
         self.tail.swap(ptr::null_mut(), Ordering::Acquire)
@@ -192,7 +193,7 @@ impl<P: Processor> Aside<P> {
 }
 
 impl<P: Processor> Turn<'_, P> {
-    /// Leaves from the head: hands it to the next one of our node, or to whoever came first.
+    /// Leaves from the head: hands it to the next waiter of our node, or to the longest waiter.
     pub(crate) fn pass_on(&self, aside: &Aside<P>) {
         // Relaxed: whoever made us the head wrote it before.
         let mut nr_passes = self.node.nr_passes.load(Ordering::Relaxed);
@@ -225,21 +226,21 @@ impl<P: Processor> Turn<'_, P> {
         next.home == self.node.home
     }
 
-    /// Says whether nobody is behind the next one: a look.
+    /// Peeks whether nobody is behind the next one.
     fn is_alone(&self, next: &Node<P>) -> bool {
         // Relaxed: see above.
         self.queue.tail.load(Ordering::Relaxed) == next.address()
     }
 
-    /// Puts the next one aside, whom we have taken out from behind us (steps 2 to 4).
+    /// Puts the next waiter, which we have taken out from behind us, aside (steps 2 to 4).
     fn put_aside(&self, aside: &Aside<P>, next: &Node<P>) {
-        // It can't leave, so that we do it in its place; and it is not dropped, which would do so once more.
+        // It can't leave by itself, so we do that for it. Dropping it would leave once more.
         let its = ManuallyDrop::new(Turn { queue: self.queue, aside: None, node: next });
         its.leave_from(self.node.address());
         aside.put(next, self.node.address());
     }
 
-    /// Puts all who are aside before those behind us, and hands the head to the first, who is taken out.
+    /// Puts all who are aside in front of those behind us, and hands the head to the first, which was taken out.
     fn bring_back(&self, aside: &Aside<P>, first: *mut Node<P>) {
         let last = aside.take_all();
         self.leave_from(last);
@@ -331,7 +332,7 @@ mod tests {
                 self.nr_passes += u32::from(!self.aside.is_empty());
                 return self.queue.pop_front();
             }
-            // Whoever came first, of all.
+            // The longest waiter of all.
             self.nr_passes = 0;
             self.aside.append(&mut self.queue);
             self.queue = core::mem::take(&mut self.aside);
@@ -377,7 +378,7 @@ mod tests {
         }
     }
 
-    /// Two of each of four nodes come again and again: the worst for whoever is the third in line.
+    /// Two waiters of each of four nodes come again and again: the worst case for the third in line.
     #[test]
     fn nobody_is_overtaken_more_often_than_passes_allow() {
         for nr_passes in [0, 1, 5, CnaQueue::<Native>::PASSES] {

@@ -17,11 +17,11 @@
 //! | [`Lookers`] | freeing at once what one CPU alone looks at | not at all |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
 //! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`]; [`RwLock`], a value behind one | an address space, or anything | sleeping |
-//! | [`Event`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
+//! | [`Completion`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
 //!
 //! # Who may call what where
 //! * Under a spin lock, inside an RCU read section or with interrupts off nobody sleeps: no semaphore, no
-//!   [`Rcu::synchronize`], no [`Rcu::flush`], no [`Event::wait`].
+//!   [`Rcu::synchronize`], no [`Rcu::flush`], no [`Completion::wait`].
 //! * Inside a shootdown's handler none of this crate's locks is taken that is ever held across a wait with interrupts
 //!   on.
 //!
@@ -117,9 +117,9 @@ extern crate alloc;
 mod announcement;
 mod barrier;
 mod cna;
+mod completion;
 mod counter;
 mod cpu_set;
-mod event;
 mod give_way;
 mod lookers;
 mod mcs;
@@ -137,9 +137,9 @@ pub mod watch;
 pub use announcement::Announcement;
 pub use barrier::Barrier;
 pub use cna::CnaQueue;
+pub use completion::Completion;
 pub use counter::{CounterCell, PerCpuCounter};
 pub use cpu_set::AtomicCpuSet;
-pub use event::Event;
 pub use lookers::Lookers;
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
@@ -147,8 +147,8 @@ pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use rwsem::{
-    Effect, Ended, Generation, Interrupt, Limits, Parts, Patches, ReadGuard, ReaderTable, Rules, RwSemaphore, Rwsem,
-    SEMAPHORES, SERIES, SemaphoreVisitor, SeriesPatch, Share, Timed, WriteGuard, with_semaphore,
+    Effect, Ended, Generation, Interrupt, Parts, Patches, ReadGuard, ReaderTable, Rules, RwSemaphore, Rwsem,
+    SEMAPHORES, SERIES, SemaphoreVisitor, SeriesPatch, Share, Timed, WaitLimits, WriteGuard, with_semaphore,
 };
 pub use seqcount::{Seq, SeqCount, SeqWriteGuard};
 pub use spin::{

@@ -66,7 +66,7 @@ pub struct McsQueue<P: Processor> {
 pub(crate) struct Node<P: Processor> {
     pub(crate) link: P::AtomicPtr<Node<P>>,
     pub(crate) next: P::AtomicPtr<Node<P>>,
-    /// The NUMA node that the waiter spins on, and what its head has to know: see `cna`.
+    /// The NUMA node that the waiter spins on, and what `cna` keeps of its passes.
     pub(crate) home: u32,
     pub(crate) nr_passes: P::AtomicU32,
 }
@@ -119,7 +119,7 @@ impl<P: Processor> McsQueue<P> {
     }
 
     /// As [`McsQueue::lock`], but asks `keep_waiting` from time to time and leaves the queue when it says no.
-    /// A spinner that may give up calls it: [`McsQueue::lock_while_owner_runs`] is the one of semaphores.
+    /// Called by spinners that may give up; semaphores call [`McsQueue::lock_while_owner_runs`].
     pub fn lock_while<R>(&self, keep_waiting: impl FnMut() -> bool, section: impl FnOnce() -> R) -> Option<R> {
         self.lock_while_as(None, FoundEmpty::Goes, keep_waiting, section)
     }
@@ -140,7 +140,8 @@ impl<P: Processor> McsQueue<P> {
         self.lock_while(while_it_runs::<P>(owner), section)
     }
 
-    /// As [`McsQueue::lock_while`], by one who does as `found_empty` says, where waiters may stand aside meanwhile.
+    /// As [`McsQueue::lock_while`], where waiters may stand aside; `found_empty` says what a caller does at once at the
+    /// head.
     pub(crate) fn lock_while_as<R>(
         &self,
         aside: Option<&Aside<P>>,
@@ -162,7 +163,7 @@ impl<P: Processor> McsQueue<P> {
     }
 }
 
-/// Returns the question whether it is worth waiting for an owner.
+/// Returns a closure that says whether it is worth waiting for the owner.
 pub(crate) fn while_it_runs<P: Processor>(mut owner: impl FnMut() -> ThreadToken) -> impl FnMut() -> bool {
     let is_awake = |owner| owner == ThreadToken::NONE || P::is_running(owner);
     move || is_awake(owner()) && !P::should_yield()
@@ -175,7 +176,7 @@ impl<P: Processor> Default for McsQueue<P> {
 }
 
 impl<P: Processor> Node<P> {
-    /// Returns the node of a waiter that comes; where none stand aside, nobody asks for its home.
+    /// Returns the node of a new waiter; where none stand aside, nobody asks for its home.
     fn of(aside: Option<&Aside<P>>) -> Self {
         Self::at(if aside.is_some() { P::node() as u32 } else { 0 })
     }
@@ -195,7 +196,7 @@ impl<P: Processor> Node<P> {
         ptr::from_ref(self).cast_mut()
     }
 
-    /// Takes the node behind this one out, who may still be about to say that it is; none if nobody is there.
+    /// Takes the node behind this one out, once it has said that it is there; none if nobody is behind.
     pub(crate) fn take_next_unless(&self, is_last: impl Fn() -> bool) -> Option<*mut Self> {
         loop {
             let next = self.try_take_next();
@@ -207,9 +208,9 @@ impl<P: Processor> Node<P> {
         }
     }
 
-    /// Takes the node behind this one out, if one has said that it is.
+    /// Takes the node behind this one out, if one has said that it is there.
     pub(crate) fn try_take_next(&self) -> Option<*mut Self> {
-        // Relaxed: a look.
+        // Relaxed: a peek.
         let next = self.next.load(Ordering::Relaxed);
         // ORDER: Acquire pairs with the Release of those who set `next`: the node named is initialised.
         let is_taken = !next.is_null()
@@ -221,13 +222,13 @@ impl<P: Processor> Node<P> {
 /// A node in the queue; leaves it when dropped, from the head or from the middle, also while unwinding.
 pub(crate) struct Turn<'a, P: Processor> {
     pub(crate) queue: &'a McsQueue<P>,
-    /// Who stands aside, in a queue that prefers waiters of a node.
+    /// The waiters that stand aside, in a queue that prefers waiters of a node.
     pub(crate) aside: Option<&'a Aside<P>>,
     pub(crate) node: &'a Node<P>,
 }
 
 impl<P: Processor> Turn<'_, P> {
-    /// Goes to the end of the queue; says whether that is the head.
+    /// Joins the end of the queue; says whether that is the head.
     pub(crate) fn join(&self, found_empty: FoundEmpty) -> bool {
         let me = self.node.address();
         // ORDER: Release publishes our node to the next one; Acquire pairs with the Release of a tail exchange in
@@ -319,7 +320,7 @@ impl<P: Processor> Turn<'_, P> {
         }
     }
 
-    /// Says whether nobody is behind us, and `before` is the tail now in our place.
+    /// Makes `before` the tail in our place if nobody is behind us; says whether it did.
     fn ends_at(&self, before: *mut Node<P>) -> bool {
         let (me, tail) = (self.node.address(), &self.queue.tail);
         // ORDER: Release hands the head's section on to the next that joins an empty queue, by the Acquire in `join`;
@@ -329,7 +330,7 @@ impl<P: Processor> Turn<'_, P> {
             || self.aside.is_some_and(|aside| aside.ends_at(me, before))
     }
 
-    /// Says whether nobody is behind us: a look.
+    /// Peeks whether nobody is behind us.
     pub(crate) fn is_last(&self) -> bool {
         let me = self.node.address();
         // Relaxed: see above.
@@ -337,20 +338,20 @@ impl<P: Processor> Turn<'_, P> {
     }
 }
 
-/// Step C: names `before` to a node, which was behind `behind` until then; null makes it the head.
+/// Step C: tells a node, which was behind `behind`, that it is behind `before` now; null makes it the head.
 ///
 /// The caller has taken the node out, so that it can't leave before its link changes (I3); that is the last touch.
 pub(crate) fn hand_over<P: Processor>(node: &Node<P>, behind: *mut Node<P>, before: *mut Node<P>) {
     // ORDER: Release hands the section on, by the Acquire in `is_head` and `detach`; Acquire pairs with the Release
     // in `try_detach`.
     while node.link.compare_exchange(behind, before, handing_over(), Ordering::Relaxed).is_err() {
-        // It is looking at the one before, or the one who was between has yet to name it. Relaxed: the exchange looks
+        // The node is looking at the one before it, or the one between has yet to tell it. Relaxed: the exchange looks
         // again.
         P::spin_until(|| node.link.load(Ordering::Relaxed) == behind);
     }
 }
 
-/// Returns how the head hands its section on: what the series' seventh patch mended.
+/// Returns the ordering by which the head hands its section on, which the series' seventh patch mended.
 fn handing_over() -> Ordering {
     // ORDER: `hand_over` says with whom it pairs; the mutant is a kernel before that patch.
     mutant!(McsUnordered, Ordering::AcqRel => Ordering::Relaxed)

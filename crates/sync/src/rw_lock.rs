@@ -5,7 +5,7 @@
 //! a guard releases it, and the value is as it left it. On `Native` any thread may use it: no machine, no slot, no
 //! set-up.
 
-use crate::{Ended, Generation, Interrupt, Limits, ReadGuard, RwSemaphore, Rwsem, WriteGuard};
+use crate::{Ended, Generation, Interrupt, ReadGuard, RwSemaphore, Rwsem, WaitLimits, WriteGuard};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -110,7 +110,7 @@ impl<P: Processor, T, S: RwSemaphore<P>> RwLock<P, T, S> {
     /// [`Ended::Interrupted`].
     #[track_caller]
     pub fn read_interruptible(&self, interrupt: &Interrupt<P>) -> Result<RwLockReadGuard<'_, P, T, S>, Ended> {
-        Ok(self.shared(self.semaphore.read_within(&Limits::NONE.or_interrupted_by(interrupt))?))
+        Ok(self.shared(self.semaphore.read_within(&WaitLimits::NONE.or_interrupted_by(interrupt))?))
     }
 
     /// Takes the value alone; sleeps while others have it.
@@ -139,7 +139,7 @@ impl<P: Processor, T, S: RwSemaphore<P>> RwLock<P, T, S> {
     /// [`Ended::Interrupted`].
     #[track_caller]
     pub fn write_interruptible(&self, interrupt: &Interrupt<P>) -> Result<RwLockWriteGuard<'_, P, T, S>, Ended> {
-        Ok(self.alone(self.semaphore.write_within(&Limits::NONE.or_interrupted_by(interrupt))?))
+        Ok(self.alone(self.semaphore.write_within(&WaitLimits::NONE.or_interrupted_by(interrupt))?))
     }
 
     /// Returns the semaphore: for its owner, and for whether anybody holds or awaits it.
@@ -168,8 +168,8 @@ impl<P: Processor, T, S: RwSemaphore<P>> RwLock<P, T, S> {
     }
 }
 
-fn lasting<P: Processor>(timeout: Duration) -> Limits<'static, P> {
-    Limits::lasting(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+fn lasting<P: Processor>(timeout: Duration) -> WaitLimits<'static, P> {
+    WaitLimits::lasting(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl<P: Processor, T: Default> Default for RwLock<P, T> {

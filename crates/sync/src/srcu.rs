@@ -131,7 +131,7 @@ impl<P: Processor, const BATCH: usize> Srcu<P, BATCH> {
 }
 
 /// A CPU's counts of one side.
-struct Side<P: Processor> {
+struct SideCounts<P: Processor> {
     come: P::AtomicU64,
     gone: P::AtomicU64,
 }
@@ -140,7 +140,7 @@ struct Side<P: Processor> {
 struct Sides<P: Processor> {
     /// Every reader reads it, so it stands on a line that else nobody writes.
     phase: CachePadded<P::AtomicU64>,
-    cpus: PerCpu<P, [Side<P>; 2]>,
+    cpus: PerCpu<P, [SideCounts<P>; 2]>,
     numbers: Numbers<P>,
     scan: CachePadded<SpinMutex<P, Stage>>,
 }
@@ -163,7 +163,7 @@ enum Progress {
 
 impl<P: Processor> Sides<P> {
     fn new(nr_cpus: usize) -> Self {
-        let side = || Side { come: P::AtomicU64::new(0), gone: P::AtomicU64::new(0) };
+        let side = || SideCounts { come: P::AtomicU64::new(0), gone: P::AtomicU64::new(0) };
         Self {
             phase: CachePadded::new(P::AtomicU64::new(0)),
             cpus: PerCpu::new(nr_cpus, |_| [side(), side()]),
@@ -201,7 +201,7 @@ impl<P: Processor> Sides<P> {
         gone == self.sum(|cpu| cpu[side].come.load(Ordering::Relaxed))
     }
 
-    fn sum(&self, count: impl Fn(&[Side<P>; 2]) -> u64) -> u64 {
+    fn sum(&self, count: impl Fn(&[SideCounts<P>; 2]) -> u64) -> u64 {
         self.cpus.iter().fold(0, |sum, cpu| sum.wrapping_add(count(cpu)))
     }
 

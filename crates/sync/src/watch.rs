@@ -14,7 +14,7 @@
 
 use core::marker::PhantomData;
 use core::panic::Location;
-use faultless_platform::{Event, Holding, LockId, Processor};
+use faultless_platform::{Holding, LockId, Processor, Tracepoint};
 
 /// What kind of lock it is.
 ///
@@ -72,7 +72,7 @@ impl<P: Processor> Waiting<P> {
     #[inline(always)]
     pub(crate) fn begin(name: &'static str) -> Self {
         if P::WATCHED {
-            P::trace(Event::WaitBegins { name });
+            P::trace(Tracepoint::WaitBegins { name });
         }
         Self(PhantomData)
     }
@@ -82,7 +82,7 @@ impl<P: Processor> Drop for Waiting<P> {
     #[inline(always)]
     fn drop(&mut self) {
         if P::WATCHED {
-            P::trace(Event::WaitEnds { aside_ns: 0 });
+            P::trace(Tracepoint::WaitEnds { aside_ns: 0 });
         }
     }
 }
@@ -116,7 +116,7 @@ impl<P: Processor> Wanted<P> {
         if P::WATCHED && !name.is_empty() {
             let waited_ns = (wait == Wait::Some).then(|| P::watch_clock().saturating_sub(self.since_ns));
             let lock = LockId { name, address };
-            P::trace(Event::LockTaken { lock, holding, site: Location::caller(), function, waited_ns });
+            P::trace(Tracepoint::LockTaken { lock, holding, site: Location::caller(), function, waited_ns });
         }
     }
 }
@@ -128,8 +128,8 @@ pub fn tried<P: Processor>(is_taken: bool, name: &'static str, address: usize, h
     if P::WATCHED && !name.is_empty() {
         let (lock, site) = (LockId { name, address }, Location::caller());
         P::trace(match is_taken {
-            true => Event::LockTaken { lock, holding, site, function: "", waited_ns: None },
-            false => Event::LockRefused { lock, holding, site },
+            true => Tracepoint::LockTaken { lock, holding, site, function: "", waited_ns: None },
+            false => Tracepoint::LockRefused { lock, holding, site },
         });
     }
     is_taken
@@ -139,6 +139,6 @@ pub fn tried<P: Processor>(is_taken: bool, name: &'static str, address: usize, h
 #[inline(always)]
 pub fn released<P: Processor>(name: &'static str, address: usize, holding: Holding) {
     if P::WATCHED && !name.is_empty() {
-        P::trace(Event::LockReleased { lock: LockId { name, address }, holding });
+        P::trace(Tracepoint::LockReleased { lock: LockId { name, address }, holding });
     }
 }

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::{MAX_CPUS, Ordering, Processor, Threads};
 use faultless_sync::{
-    AtomicCpuSet, Barrier, Ended, Event, Generation, Interrupt, LockStats, McsQueue, Patches, PerCpuCounter,
+    AtomicCpuSet, Barrier, Completion, Ended, Generation, Interrupt, LockStats, McsQueue, Patches, PerCpuCounter,
     PerVmaLock, Rcu, RcuHead, RwLock, RwSemaphore, RwSpinLock, Rwsem, SEMAPHORES, SemaphoreVisitor, SeqCount, Side,
     SpinMutex, TicketLock, Timed, with_semaphore,
 };
@@ -158,7 +158,7 @@ fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
 #[test]
 fn a_reader_that_does_not_wait_stays_behind_a_writer_that_does() {
     for generation in [Generation::RWSEM_2012, Generation::RWSEM_V8] {
-        let (lock, is_read) = (Rwsem::<Native>::of(generation), Event::<Native>::new());
+        let (lock, is_read) = (Rwsem::<Native>::of(generation), Completion::<Native>::new());
         on(2, 2, |thread| {
             if thread == 0 {
                 let _read = lock.read();
@@ -208,7 +208,7 @@ fn whoever_waits_is_counted_with_its_time() {
     let machine = Machine::new(2);
     let stats = Arc::new(LockStats::new(2));
     let lock = Rwsem::<Native>::with_stats(Generation::RWSEM_2012, Some(Arc::clone(&stats)));
-    let (held, wait_ns) = (Event::<Native>::new(), 3_000_000);
+    let (held, wait_ns) = (Completion::<Native>::new(), 3_000_000);
     on_machine(&machine, 2, |thread| {
         if thread == 0 {
             let _write = lock.write();
@@ -264,7 +264,7 @@ fn a_timed_semaphore_tells_what_the_one_inside_does() {
         drop(write);
         assert_eq!(tells(), (false, false, None));
     });
-    let held = Event::<Native>::new();
+    let held = Completion::<Native>::new();
     on_machine(&machine, 2, |thread| {
         if thread == 0 {
             let _write = lock.write();
@@ -521,7 +521,7 @@ fn a_batch_runs_by_poll_once_its_grace_period_is_over() {
 #[test]
 fn a_batch_is_not_put_off_by_later_ones() {
     let (rcu, nr_freed) = (Rcu::<Native, 1>::with_batch(2), Arc::new(Word::new(0)));
-    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Event::<Native>::new());
+    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Completion::<Native>::new());
     on(2, 2, |thread| {
         if thread == 0 {
             is_reading.wait();
@@ -552,7 +552,7 @@ fn a_batch_is_not_put_off_by_later_ones() {
 #[test]
 fn a_grace_period_waits_for_no_section_that_began_after_it() {
     let (rcu, nr_freed) = (Rcu::<Native, 1>::with_batch(2), Arc::new(Word::new(0)));
-    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Event::<Native>::new());
+    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Completion::<Native>::new());
     on(2, 2, |thread| {
         if thread == 0 {
             is_reading.wait();
@@ -592,7 +592,7 @@ fn synchronize_inside_a_read_section_is_a_panic_and_no_hang() {
 
 #[test]
 fn barrier_and_event_work_with_fewer_slots_than_threads() {
-    let (barrier, event, total) = (Barrier::<Native>::new(6), Event::<Native>::new(), Word::new(0));
+    let (barrier, event, total) = (Barrier::<Native>::new(6), Completion::<Native>::new(), Word::new(0));
     let nr_leaders = Word::new(0);
     on(2, 6, |_| {
         for round in 1..=100 {

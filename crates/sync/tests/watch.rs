@@ -2,7 +2,7 @@
 
 use faultless_platform::count::{self, Count, Figures};
 use faultless_platform::watched::{Happening, Machine, Sink, Watched};
-use faultless_platform::{Event, Holding, Processor, Threads};
+use faultless_platform::{Holding, Processor, Threads, Tracepoint};
 use faultless_sync::{
     Generation, LockStats, PerVmaLock, RawSpinLock, RwSemaphore, RwSpinLock, Rwsem, SpinMutex, lock_class,
 };
@@ -22,13 +22,13 @@ impl Sink for Heard {
             Holding::Plain => "plain",
         };
         let line = match happening.event {
-            Event::LockTaken { lock, holding, site, waited_ns, .. } => {
+            Tracepoint::LockTaken { lock, holding, site, waited_ns, .. } => {
                 let wait = if waited_ns.is_some() { " after a wait" } else { "" };
                 let file = site.file().rsplit('/').next().unwrap_or_default();
                 format!("{} taken {} in {file}{wait}", lock.name, how(holding))
             }
-            Event::LockRefused { lock, holding, .. } => format!("{} refused {}", lock.name, how(holding)),
-            Event::LockReleased { lock, holding } => format!("{} released {}", lock.name, how(holding)),
+            Tracepoint::LockRefused { lock, holding, .. } => format!("{} refused {}", lock.name, how(holding)),
+            Tracepoint::LockReleased { lock, holding } => format!("{} released {}", lock.name, how(holding)),
             _ => return,
         };
         self.0.lock().expect("no panic").push(line);

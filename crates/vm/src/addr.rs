@@ -18,7 +18,7 @@ pub const PAGE: u64 = 4096;
 /// First address that user memory can't have: Linux keeps the last page of the lower half free (x86-64, four levels).
 pub const USER_END: u64 = 0x7fff_ffff_f000;
 
-/// All addresses: what a call locks or announces that is about every area, or does not know yet about which.
+/// All addresses: the range of a call that is about every area, or that does not know its areas yet.
 pub(crate) const EVERYTHING: Range<VirtAddr> = VirtAddr::new(0)..VirtAddr::new(u64::MAX);
 
 /// Rounds an address down to its page.

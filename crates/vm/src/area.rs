@@ -11,9 +11,9 @@
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
 //! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a
 //!   root before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one.
-//! * I5 an address shows the same page of what stands behind it for as long as the area holds it: cuts and joins move
-//!   the bounds, but not `first_page`, where page 0 would lie. So who reads a bound of before and one of after a change
-//!   that is about other addresses still finds the right page.
+//! * I5 while the area holds an address, the address shows the same page of what stands behind the area: cuts and joins
+//!   move the bounds, but not `first_page`, where page 0 would lie. So a reader that gets one bound from before and one
+//!   from after a change of other addresses still finds the right page.
 //!
 //! # The root's word (race table: `design::faultless`)
 //! 0: none. [`ROOT_PINNED`]: none, and a writer relies on that, or did. Anything else: the root.
@@ -82,13 +82,13 @@ impl<P: System, D: Design<P>> Area<P, D> {
         }
     }
 
-    /// As [`Area::view`], for a writer who relies on the root, or on there being none (I4). Under the write lock.
+    /// As [`Area::view`], for a writer that relies on the root, or on its absence (I4). Under the write lock.
     pub(crate) fn view_pinned(&self) -> AreaView<P> {
         let view = self.view();
         if D::ROOTS_FREELY { AreaView { root: self.pinned_root(), ..view } } else { view }
     }
 
-    /// Returns the root, if any; from then on no fault without the space's lock gives the area one.
+    /// Returns the root, if any; from then on no fault without the space's lock gives the area a root.
     fn pinned_root(&self) -> u64 {
         mutant!(RootUnpinned => return self.root());
         // Relaxed: the word alone decides between a fault and the writer (`give_root`).
@@ -160,8 +160,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
         self.begin_change_within(EVERYTHING);
     }
 
-    /// As [`Area::begin_change`], of a change that is about a range: what is elsewhere stays as it is, but for the
-    /// area's bounds.
+    /// As [`Area::begin_change`], for a change of one range: outside it only the area's bounds change.
     pub(crate) fn begin_change_within(&self, range: Range<VirtAddr>) {
         // SAFETY: the count is the writer's alone, and the caller is the writer.
         let nr_changes = unsafe { &mut *self.nr_changes.get() };
@@ -235,7 +234,8 @@ impl<P: System, D: Design<P>> Area<P, D> {
         }
     }
 
-    /// As [`Area::root_or_set`], without the space's lock; nothing if only its holders may give the area a root (I4).
+    /// As [`Area::root_or_set`], without the space's lock; `None` if only the lock's holders may give the area a root
+    /// (I4).
     pub(crate) fn give_root(&self, fresh: u64) -> Option<u64> {
         // Relaxed: as in `root_or_set`.
         match self.root.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {

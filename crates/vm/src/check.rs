@@ -366,7 +366,7 @@ fn untouched_page<P: System>(instance: &Instance<P>, view: &AreaView<P>) -> Opti
     }
 }
 
-/// Collects the reference pages; one that is no such page any more is found by `check_frames`.
+/// Collects the reference pages. `check_frames` finds one that is no longer such a page.
 fn check_references<P: System>(
     references: &Pool<P, Reference<P>>,
     memory: &P::Frames,

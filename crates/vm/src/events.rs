@@ -163,7 +163,7 @@ impl<P: System> Events<P> {
     #[inline]
     pub fn note(&self, event: Event, address: u64) {
         self.count(event);
-        P::trace(faultless_platform::Event::Point { name: event.name(), value: address });
+        P::trace(faultless_platform::Tracepoint::Point { name: event.name(), value: address });
     }
 
     /// Returns what the calling CPU has counted.

@@ -32,7 +32,7 @@ use crate::system::System;
 use crate::translations::table::TableMap;
 use crate::translations::tlb::SpaceId;
 use faultless_phys::{OutOfFrames, Pfn};
-use faultless_platform::Entry as KernelEntry;
+use faultless_platform::KernelEntry;
 
 /// Whose code made an access.
 /// [`Space::handle_fault`] takes it.

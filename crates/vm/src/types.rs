@@ -70,7 +70,7 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     const FILLS_FREELY: bool = false;
     /// Whether faults give an area its reverse-map root without the space's lock.
     const ROOTS_FREELY: bool = false;
-    /// Whether an area may grow over a hole beside faults elsewhere in it, so that nobody waits for them.
+    /// Whether an area may grow over a hole without waiting for the faults at work in it.
     const ADDS_FREELY: bool = false;
     /// What reports call the memory of an area's state.
     const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
@@ -95,9 +95,9 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Returns the state of a new area, which the index holds; under a change, as after [`Design::begin_change`].
     fn new_area_state() -> Self::AreaState;
 
-    /// Called under the write lock before [`Design::begin_change`], before an area is published that a change makes,
-    /// and when another change of the area begins inside the first: says which addresses the change is about. Of
-    /// others only the area's bounds change, and a root that it has not got yet.
+    /// Says which addresses of the area a change is about. Called under the write lock: before
+    /// [`Design::begin_change`], before a new area is published, and when another change of the area begins inside the
+    /// first. At other addresses only the area's bounds change, and its root if it had none.
     #[inline]
     fn announce_range(_area: &Self::AreaState, _range: Range<VirtAddr>) {}
     /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.
@@ -153,8 +153,8 @@ pub unsafe trait Map<P: System, D: Design<P>>: 'static {
     /// Whether memory is promised by the entries of its pages, and no area is made.
     const PROMISES: bool;
 
-    /// Maps `len_bytes`, whole pages; returns where, and the flags that were asked for, with those of all that a space
-    /// maps: what was to be locked is made at once.
+    /// Maps `len_bytes`, whole pages; returns where, and the flags that were asked for together with the space's
+    /// default ones (mlockall). The caller makes the pages that these lock.
     fn mmap(
         space: &Space<P, D>,
         request: &MapRequest<'_, P>,

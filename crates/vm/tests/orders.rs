@@ -12,9 +12,9 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
 use faultless_vm::{
-    Access, AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions, MapRequest,
-    Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement, RemapRequest,
-    SpaceRef, VirtAddr, Vm, WriteNotice, check,
+    Access, AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions,
+    MapRequest, Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement,
+    RemapRequest, SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -601,6 +601,7 @@ fn a_fault_that_finds_its_table_locked_waits_or_gives_up_as_its_series_has_it() 
     assert!(nr_given_up_for_a_locked_table::<SpfSrcu<Rwsem<Explore>>>() > 0, "2017: it gives up");
     assert!(nr_given_up_for_a_locked_table::<SpfV9<Rwsem<Explore>>>() > 0, "version 9: it gives up");
     assert_eq!(nr_given_up_for_a_locked_table::<SpfV11<Rwsem<Explore>>>(), 0, "version 11: it waits");
+}
 
 // A page is in memory while a store to it is given a copy.
 for_each_design!(a_page_is_in_memory_while_it_is_copied, D, {

@@ -10,7 +10,7 @@ use crate::space::{AddressSpace, Backing, Content, FileId, FileName, MapCall, Re
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
-use faultless_platform::{Entry, Platform, Usual};
+use faultless_platform::{KernelEntry, Platform, Usual};
 use faultless_sync::SpinMutex;
 use faultless_vm::design::Design;
 use faultless_vm::{
@@ -146,7 +146,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn map(&self, call: &MapCall) -> Result<u64, Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let object = match call.backing {
             Backing::Anonymous => None,
             Backing::Private(file) | Backing::Shared(file) => Some(self.object(file)?),
@@ -177,7 +177,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
             (_, Some(handle)) => faultless_vm::Backing::Reference(handle, 0),
             (_, None) => faultless_vm::Backing::Anonymous,
         };
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let request = MapRequest {
             placement: Placement::Anywhere,
             len_bytes,
@@ -197,12 +197,12 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn unmap(&self, range: Range<u64>) -> Result<(), Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         self.guest.space().munmap(AddressRange::new(VirtAddr::new(range.start), len(&range))).map_err(refused("munmap"))
     }
 
     fn protect(&self, range: Range<u64>, rights: Rights) -> Result<(), Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         self.guest
             .space()
             .mprotect(AddressRange::new(VirtAddr::new(range.start), len(&range)), area_flags(rights).protection())
@@ -210,7 +210,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn discard(&self, range: Range<u64>) -> Result<(), Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         self.guest
             .space()
             .madvise(AddressRange::new(VirtAddr::new(range.start), len(&range)), Advice::DontNeed)
@@ -218,7 +218,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn set_break(&self, end: u64) -> u64 {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         self.guest.space().brk(VirtAddr::new(end)).get()
     }
 
@@ -261,7 +261,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn read(&self, file: FileId, into: u64, len_bytes: u64) -> Result<u64, Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let open = self.open.borrow();
         let file = open.get(file.0 as usize).ok_or(Refused::Call { call: "read", errno: BAD_FILE })?;
         let position = file.position.get();
@@ -282,7 +282,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn rewind(&self, file: FileId) -> Result<(), Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let open = self.open.borrow();
         let file = open.get(file.0 as usize).ok_or(Refused::Call { call: "lseek", errno: BAD_FILE })?;
         file.position.set(0);
@@ -290,7 +290,7 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> AddressSpace for VmSpace<'_, 
     }
 
     fn fork(&self, life: &mut dyn FnMut(&dyn AddressSpace) -> Result<(), Refused>) -> Result<(), Refused> {
-        P::enter_kernel(Entry::Call);
+        P::enter_kernel(KernelEntry::Call);
         let copy = self.guest.space().fork().map_err(refused("fork"))?;
         life(&VmSpace::new(&copy, self.files))
     }

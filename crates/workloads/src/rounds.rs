@@ -14,7 +14,7 @@
 //! ```
 
 use crate::space::Refused;
-use faultless_platform::{Atomic, AtomicInteger, Event, Ordering, Threads};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Threads, Tracepoint};
 use faultless_sync::{Barrier, SpinMutex};
 
 /// Returns in what time a team is awake: with one thread waking the others, each of which takes some microseconds.
@@ -52,9 +52,9 @@ impl<P: Threads> Rounds<P> {
     /// Waits for all; the last one prepares the next round. All get its failure, or how long it was until the round
     /// began, in ns: waiting for those who have not ended the last round yet is part of that round.
     pub(crate) fn turn(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
-        P::trace(Event::WaitBegins { name: "round" });
+        P::trace(Tracepoint::WaitBegins { name: "round" });
         let turned = self.turn_together(prepare);
-        P::trace(Event::WaitEnds { aside_ns: turned.unwrap_or(0) });
+        P::trace(Tracepoint::WaitEnds { aside_ns: turned.unwrap_or(0) });
         turned
     }
 

@@ -12,7 +12,7 @@
 use crate::ByEntry;
 use core::ops::Range;
 use faultless_sync::RwSemaphore;
-use faultless_vm::design::{Change, Map, MapLock, Promises, Sizes, Tally};
+use faultless_vm::design::{EntryChange, Map, MapLock, Promises, Sizes, Tally};
 use faultless_vm::{
     AreaFlags, AreaLine, AreaView, Backing, CallError, MapRequest, PAGE, PageRange, Placement, Protection, Space,
     System, USER_END, VirtAddr, page_ceil, page_floor,
@@ -56,7 +56,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Map<P, ByEntry<S>> for Promised {
         let before = sizes_around(&view, range, |tally| view.tally(range.addresses(), tally));
         let after = sizes_around(&view, range, |_| ());
         view.recount(before, after, space.limits().max_map_count)?;
-        view.cursor(range).change(|_, _| Change::Unmap);
+        view.cursor(range).change(|_, _| EntryChange::Unmap);
         Ok(())
     }
 
@@ -70,7 +70,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Map<P, ByEntry<S>> for Promised {
         let before = sizes_around(&view, part, |tally| view.tally(part.addresses(), tally));
         let after = sizes_around(&view, part, |tally| tally.add(part, rights.protection()));
         view.recount(before, after, space.limits().max_map_count)?;
-        view.cursor(part).change(|_, _| Change::Protect(rights.protection()));
+        view.cursor(part).change(|_, _| EntryChange::Protect(rights.protection()));
         if end < range.end().get() { Err(CallError::Unmapped { address: VirtAddr::new(end) }) } else { Ok(()) }
     }
 
@@ -136,7 +136,7 @@ fn map_at<P: System, S: RwSemaphore<P>>(
         view.recount(after, before, u64::MAX)?;
         return Err(cause.into());
     }
-    cursor.change(|_, _| Change::Promise(rights.protection()));
+    cursor.change(|_, _| EntryChange::Promise(rights.protection()));
     Ok(range)
 }
 

@@ -71,7 +71,7 @@ tests_that_apply! { ($)
     what_another_cpu_looks_at_waits_for_a_grace_period
 }
 
-#[path = "../../../crates/vm/tests/native/calls.rs"]
+#[path = "../../../crates/vm/tests/native/calls/mod.rs"]
 mod calls;
 #[path = "../../../crates/vm/tests/native/drawing.rs"]
 mod drawing;

@@ -229,7 +229,8 @@ impl<D: Design<Native>> Arm for Subject<D> {
 
     fn beside_sleeper(&self, load: Load) -> f64 {
         let space = self.machine.attach(|| self.space());
-        let (is_asleep, may_wake) = (faultless_sync::Event::<Native>::new(), faultless_sync::Event::<Native>::new());
+        let (is_asleep, may_wake) =
+            (faultless_sync::Completion::<Native>::new(), faultless_sync::Completion::<Native>::new());
         let time = Mutex::new(f64::NAN);
         Native::run(&self.machine, 2, &|thread| {
             Native::enter();

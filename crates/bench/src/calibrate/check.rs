@@ -14,7 +14,7 @@ use crate::measure::{
 };
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::simulated::{HERE, Spec};
-use faultless_plan::replayer::Replayer;
+use faultless_pass::Replayer;
 use faultless_results::columns;
 use faultless_results::stats::median;
 

@@ -13,9 +13,9 @@ use faultless_platform::PAGE_BYTES;
 use faultless_trace::Trace;
 
 use super::job::{Job, MeasureError, Run};
+use faultless_pass::{Checking, Mismatch, PassResult, ReplayError, ReplayPlatform, Replayer, Settings};
 use faultless_plan as plan;
 use faultless_plan::files::FileCall;
-use faultless_plan::replayer::{ReplayPlatform, ReplaySettings, Replayed, Replayer};
 use faultless_plan::{Losses, Options, Pace, Plan};
 use faultless_results::stats::Histogram;
 
@@ -109,11 +109,13 @@ pub(crate) fn once_at<P: ReplayPlatform>(
     if start == Start::Spread {
         plan.spread_starts(job.nr_workers(), recorded.plan.computing_ns() / 2);
     }
-    let settings = ReplaySettings {
+    let settings = Settings {
         design: job.design.clone(),
         semaphore: job.semaphore.clone(),
         memory_bytes: job.memory_bytes.unwrap_or_else(|| demand_bytes(&plan)),
         limits: recorded.limits,
+        checking: Checking::AtEnd,
+        filling: None,
     };
     let replayer = replayer(job)?;
     repeat(job, has_stopped, &|| replayer.replay(P::replay_machine(machine), job.cpus, &plan, &settings))
@@ -156,11 +158,11 @@ fn replayer(job: &Job) -> Result<&'static dyn Replayer, MeasureError> {
 fn repeat(
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
-    pass: &dyn Fn() -> Result<Replayed, String>,
+    pass: &dyn Fn() -> Result<PassResult, ReplayError>,
 ) -> Result<Run, MeasureError> {
     let mut sum = Sum::default();
     while sum.elapsed_ns < job.length.least_ns() {
-        sum.add(pass().map_err(MeasureError::Message)?)?;
+        sum.add(pass().map_err(|error| MeasureError::Message(error.to_string()))?)?;
         if has_stopped() {
             break;
         }
@@ -180,9 +182,9 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, pass: Replayed) -> Result<(), MeasureError> {
-        if let Some((event, what)) = pass.first_mismatch {
-            let count = pass.mismatches;
+    fn add(&mut self, pass: PassResult) -> Result<(), MeasureError> {
+        if let Some(Mismatch { event, what }) = pass.tally.first_mismatches.first() {
+            let count = pass.tally.mismatches;
             return Err(MeasureError::Message(format!("{count} mismatches, the first at event {event}: {what}")));
         }
         self.elapsed_ns += pass.elapsed_ns.max(1);

@@ -6,7 +6,7 @@
 //!
 //! [`Workload::steps_per_timing`]: faultless_workloads::Workload::steps_per_timing
 
-use faultless_platform::{Event, Processor};
+use faultless_platform::{Processor, Tracepoint};
 use faultless_workloads::{Refused, Step, Worker};
 
 use super::course::{Course, Place, Stretch};
@@ -82,13 +82,13 @@ impl Tally {
 pub(super) fn drive<P: Processor>(worker: &mut dyn Worker, window: &Window<'_>) -> Tally {
     P::spin_until_deadline(window.start_ns, || false);
     let mut tally = Tally::default();
-    P::trace(Event::WorkBegins);
+    P::trace(Tracepoint::WorkBegins);
     tally.began_ns = P::now();
     tally.ended_ns = tally.work::<P>(worker, window).unwrap_or_else(|cause| {
         tally.refused = Some(cause);
         P::now()
     });
-    P::trace(Event::WorkEnds);
+    P::trace(Tracepoint::WorkEnds);
     tally
 }
 

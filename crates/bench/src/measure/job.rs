@@ -3,8 +3,8 @@
 use std::fmt;
 
 use faultless_linux::space::ChildError;
+use faultless_pass::Replayer;
 use faultless_phys::SetupError;
-use faultless_plan::replayer::Replayer;
 use faultless_platform::MAX_CPUS;
 use faultless_platform::native::ReserveError;
 use faultless_sim::{Failure, Profile, TooManyCpus};

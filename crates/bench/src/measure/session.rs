@@ -21,10 +21,10 @@ use super::site::{HostSite, Pinning};
 use super::vm::once;
 use crate::spread::Draws;
 use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::session::{in_turns, under_seeds};
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
-use faultless_plan::replayer::Replayer;
+use faultless_pass::Replayer;
 use faultless_results::Mode;
-use faultless_results::stats::Random;
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
@@ -231,18 +231,12 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
     }
     let arms = setup.arms().into_iter();
     let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult::of(arm, Vec::new())).collect();
-    let mut random = Random::new(setup.seed);
-    let mut made = 0;
-    for turn in 0..setup.warm_ups + setup.runs {
-        let mut order: Vec<usize> = (0..results.len()).collect();
-        random.shuffle(&mut order);
-        for place in order {
-            let result = &mut results[place];
-            if result.error.is_none() && !has_interrupt() {
-                progress(made, &result.arm);
-                result.add(setup, turn);
-            }
-            made += 1;
+    let turns = in_turns(setup.warm_ups + setup.runs, results.len(), setup.seed);
+    for (made, (turn, arm)) in turns.enumerate() {
+        let result = &mut results[arm];
+        if result.error.is_none() && !has_interrupt() {
+            progress(made, &result.arm);
+            result.add(setup, turn);
         }
     }
     if has_interrupt() {
@@ -255,7 +249,7 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
 fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, &Arm)) -> Outcome {
     let arms = setup.arms();
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
-    let tasks: Vec<(usize, u64)> = seeds.flat_map(|seed| (0..arms.len()).map(move |arm| (arm, seed))).collect();
+    let tasks = under_seeds(arms.len(), seeds);
     let run = |&(arm, seed): &(usize, u64)| {
         let drawn = setup.draws.as_ref().map(|draws| draws.machine(seed.wrapping_sub(setup.seed) as usize));
         let machine = drawn.as_ref().unwrap_or(machine);

@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use faultless_plan::replayer::ReplayPlatform;
+use faultless_pass::ReplayPlatform;
 use faultless_platform::{Atomic, Nodes, Ordering, Threads, Usual};
 use faultless_sync::{Barrier, Side, SpinMutex};
 use faultless_vm::check::invariants;

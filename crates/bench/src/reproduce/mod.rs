@@ -29,7 +29,7 @@ use crate::measure::{
     Job, Length, MeasureError, Mode, PlacementPolicy, Run, SETTLED_AT_MOST_NS, once_simulated, shrunk,
 };
 use faultless_machine::simulated::in_parallel;
-use faultless_plan::replayer::Replayer;
+use faultless_pass::Replayer;
 use faultless_results::{NOT_CONVERGED, columns};
 
 pub use drawn::{Drawn, write_sensitivity};

@@ -12,8 +12,8 @@ use crate::{high, kmap};
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::simulated::MachineChoice;
 use faultless_machine::watch::LockTable;
+use faultless_pass::Replayer;
 use faultless_plan::Plan;
-use faultless_plan::replayer::Replayer;
 
 /// What runs.
 pub enum Subject {

@@ -42,7 +42,7 @@ fn run(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
         }
         Subject::KernelMaps { .. } => Err("the host's kernel has maps of its own".into()),
         Subject::Trace { plan, .. } => {
-            let pass = setup.replayer.replay_on_host(plan, arm.cpus)?;
+            let pass = setup.replayer.replay_on_host(plan, arm.cpus).map_err(|error| error.to_string())?;
             Ok(RunCounts { elapsed_ns: pass.elapsed_ns, ..RunCounts::default() })
         }
     }

@@ -17,7 +17,7 @@ pub use arm::{Arm, Locks, NO_DESIGN, RunCounts, Setup, Subject, Tap};
 
 use faultless_linux::space::has_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_results::stats::Random;
+use faultless_machine::session::in_turns;
 
 /// An arm's runs, in order.
 #[derive(Debug)]
@@ -55,23 +55,16 @@ impl Setup {
 pub fn run(setup: &Setup, tap: &dyn Fn(&Arm, usize) -> Option<Tap>, progress: &dyn Fn(usize)) -> Outcome {
     let arms = setup.arms().into_iter();
     let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
-    let mut random = Random::new(setup.seed);
-    let mut made = 0;
-    for number in 0..setup.runs {
-        let mut order: Vec<usize> = (0..results.len()).collect();
-        random.shuffle(&mut order);
-        for place in order {
-            let result = &mut results[place];
-            if result.error.is_none() && !has_interrupt() {
-                match setup.once(&result.arm, number, tap(&result.arm, number)) {
-                    Ok(counts) => result.runs.push(counts),
-                    Err(_) if has_interrupt() => {}
-                    Err(error) => result.error = Some(error),
-                }
+    for (made, (number, arm)) in in_turns(setup.runs, results.len(), setup.seed).enumerate() {
+        let result = &mut results[arm];
+        if result.error.is_none() && !has_interrupt() {
+            match setup.once(&result.arm, number, tap(&result.arm, number)) {
+                Ok(counts) => result.runs.push(counts),
+                Err(_) if has_interrupt() => {}
+                Err(error) => result.error = Some(error),
             }
-            made += 1;
-            progress(made);
         }
+        progress(made + 1);
     }
     Outcome { arms: results, was_interrupted: has_interrupt() }
 }

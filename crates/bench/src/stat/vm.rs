@@ -15,7 +15,7 @@ use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, 
 use crate::{high, kmap};
 use faultless_machine::events;
 use faultless_machine::watch::{self, All, LockWatch, Stream, Watched};
-use faultless_plan::replayer::{ReplayPlatform, ReplaySettings};
+use faultless_pass::{Checking, ReplayPlatform, Settings};
 
 /// What a run says, whatever ran.
 struct Ran {
@@ -162,13 +162,16 @@ fn run<P: ReplayPlatform>(
             work::<P>(machine, site, &job)
         }
         Subject::Trace { trace, plan, .. } => {
-            let settings = ReplaySettings {
+            let settings = Settings {
                 design: arm.design.clone(),
                 semaphore: arm.semaphore.clone().unwrap_or_default(),
                 memory_bytes: setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX)),
                 limits: trace.header.limits,
+                checking: Checking::AtEnd,
+                filling: None,
             };
-            let pass = setup.replayer.replay(P::replay_machine(machine), arm.cpus, plan, &settings)?;
+            let pass = setup.replayer.replay(P::replay_machine(machine), arm.cpus, plan, &settings);
+            let pass = pass.map_err(|error| error.to_string())?;
             let peak_rss_bytes = Some(pass.peak_rss_bytes);
             Ok(Ran { elapsed_ns: pass.elapsed_ns, ops: None, ops_per_s: None, counters: pass.counters, peak_rss_bytes })
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use faultless_platform::watched::{Happening, Sink};
-use faultless_platform::{Event, Holding, LockId};
+use faultless_platform::{Holding, LockId, Tracepoint};
 use rustc_hash::FxHashMap;
 
 use super::{BEGIN, END};
@@ -200,16 +200,16 @@ impl LockWatch {
 impl Sink for LockWatch {
     fn note(&self, happening: &Happening) {
         match happening.event {
-            Event::Point { name: BEGIN, .. } => return self.open((happening.now)()),
-            Event::Point { name: END, .. } => return self.close((happening.now)()),
-            Event::Point { .. } => return,
+            Tracepoint::Point { name: BEGIN, .. } => return self.open((happening.now)()),
+            Tracepoint::Point { name: END, .. } => return self.close((happening.now)()),
+            Tracepoint::Point { .. } => return,
             // Relaxed: see `open`.
             _ if !self.is_open.load(Ordering::Relaxed) => return,
             _ => {}
         }
         let (thread, mut shard) = (happening.thread.bits(), self.shard(happening));
         match happening.event {
-            Event::LockTaken { lock, holding, site, function, waited_ns } => {
+            Tracepoint::LockTaken { lock, holding, site, function, waited_ns } => {
                 let caller = match function {
                     "" => Caller::Line(site.file(), site.line()),
                     function => Caller::Function(function),
@@ -218,11 +218,11 @@ impl Sink for LockWatch {
                 shard.figures.entry(place).or_default().take(waited_ns);
                 shard.held.insert((thread, lock), Held { place, since_ns: (happening.now)() });
             }
-            Event::LockRefused { lock, holding, site } => {
+            Tracepoint::LockRefused { lock, holding, site } => {
                 let place = Place { lock: lock.name, holding, caller: Caller::Line(site.file(), site.line()) };
                 shard.figures.entry(place).or_default().refused += 1;
             }
-            Event::LockReleased { lock, .. } => {
+            Tracepoint::LockReleased { lock, .. } => {
                 let now_ns = (happening.now)();
                 if let Some(held) = shard.held.remove(&(thread, lock)) {
                     let hold_ns = now_ns.saturating_sub(held.since_ns);
@@ -297,7 +297,7 @@ mod tests {
         static NOW: Cell<u64> = const { Cell::new(0) };
     }
 
-    fn at(watch: &LockWatch, now_ns: u64, thread: usize, event: Event) {
+    fn at(watch: &LockWatch, now_ns: u64, thread: usize, event: Tracepoint) {
         NOW.set(now_ns);
         watch.note(&Happening { event, cpu: 0, thread: ThreadToken::from_bits(thread), now: || NOW.get() });
     }
@@ -307,8 +307,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn taken(address: usize, waited_ns: Option<u64>) -> Event {
-        Event::LockTaken {
+    fn taken(address: usize, waited_ns: Option<u64>) -> Tracepoint {
+        Tracepoint::LockTaken {
             lock: lock(address),
             holding: Holding::Plain,
             site: Location::caller(),
@@ -317,12 +317,12 @@ mod tests {
         }
     }
 
-    fn released(address: usize) -> Event {
-        Event::LockReleased { lock: lock(address), holding: Holding::Plain }
+    fn released(address: usize) -> Tracepoint {
+        Tracepoint::LockReleased { lock: lock(address), holding: Holding::Plain }
     }
 
-    fn point(name: &'static str) -> Event {
-        Event::Point { name, value: 0 }
+    fn point(name: &'static str) -> Tracepoint {
+        Tracepoint::Point { name, value: 0 }
     }
 
     #[test]
@@ -332,7 +332,12 @@ mod tests {
         at(&watch, 100, 1, point(BEGIN));
         at(&watch, 110, 1, released(7));
         at(&watch, 200, 1, taken(7, None));
-        at(&watch, 210, 2, Event::LockRefused { lock: lock(7), holding: Holding::Plain, site: Location::caller() });
+        at(
+            &watch,
+            210,
+            2,
+            Tracepoint::LockRefused { lock: lock(7), holding: Holding::Plain, site: Location::caller() },
+        );
         at(&watch, 250, 1, released(7));
         at(&watch, 300, 2, taken(7, Some(90)));
         at(&watch, 305, 1, taken(8, None));
@@ -365,7 +370,7 @@ mod tests {
         let watch = LockWatch::default();
         at(&watch, 0, 1, point(BEGIN));
         for (now_ns, site) in [(10, Location::caller()), (30, Location::caller())] {
-            let event = Event::LockTaken {
+            let event = Tracepoint::LockTaken {
                 lock: lock(7),
                 holding: Holding::Plain,
                 site,
@@ -386,10 +391,15 @@ mod tests {
         let lock = LockId { name: "mmap_sem", address: 1 };
         at(&watch, 0, 1, point(BEGIN));
         let site = Location::caller();
-        at(&watch, 10, 1, Event::LockTaken { lock, holding: Holding::Alone, site, function: "", waited_ns: None });
-        at(&watch, 30, 1, Event::LockReleased { lock, holding: Holding::Alone });
-        at(&watch, 30, 1, Event::LockTaken { lock, holding: Holding::Shared, site, function: "", waited_ns: None });
-        at(&watch, 35, 1, Event::LockReleased { lock, holding: Holding::Shared });
+        at(&watch, 10, 1, Tracepoint::LockTaken { lock, holding: Holding::Alone, site, function: "", waited_ns: None });
+        at(&watch, 30, 1, Tracepoint::LockReleased { lock, holding: Holding::Alone });
+        at(
+            &watch,
+            30,
+            1,
+            Tracepoint::LockTaken { lock, holding: Holding::Shared, site, function: "", waited_ns: None },
+        );
+        at(&watch, 35, 1, Tracepoint::LockReleased { lock, holding: Holding::Shared });
         at(&watch, 40, 1, point(END));
         let shown: Vec<_> = watch.table(1).locks.iter().map(|row| (row.name.clone(), row.figures.hold_ns)).collect();
         assert_eq!(shown, [("mmap_sem (write)".to_owned(), 20), ("mmap_sem (read)".to_owned(), 5)]);

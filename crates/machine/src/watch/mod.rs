@@ -13,7 +13,7 @@ mod stream;
 use std::sync::Arc;
 
 use faultless_platform::watched::{Happening, Sink};
-use faultless_platform::{Event, Processor};
+use faultless_platform::{Processor, Tracepoint};
 
 pub use faultless_platform::watched::{HighMemory, Machine, Watched};
 use faultless_sim::Sim;
@@ -31,13 +31,13 @@ const END: &str = "window:end";
 /// Tells those who watch that the run's window begins; called once, while nobody works.
 #[inline]
 pub fn begin<P: Processor>() {
-    P::trace(Event::Point { name: BEGIN, value: 0 });
+    P::trace(Tracepoint::Point { name: BEGIN, value: 0 });
 }
 
 /// Tells those who watch that the run's window has ended; called once, when nobody works any more.
 #[inline]
 pub fn end<P: Processor>() {
-    P::trace(Event::Point { name: END, value: 0 });
+    P::trace(Tracepoint::Point { name: END, value: 0 });
 }
 
 /// An edge of a run's window.
@@ -50,10 +50,10 @@ pub enum Edge {
 }
 
 /// Returns the edge of the window that an event is, if it is one.
-pub fn edge(event: &Event) -> Option<Edge> {
+pub fn edge(event: &Tracepoint) -> Option<Edge> {
     match event {
-        Event::Point { name: BEGIN, .. } => Some(Edge::Begin),
-        Event::Point { name: END, .. } => Some(Edge::End),
+        Tracepoint::Point { name: BEGIN, .. } => Some(Edge::Begin),
+        Tracepoint::Point { name: END, .. } => Some(Edge::End),
         _ => None,
     }
 }
@@ -103,7 +103,7 @@ mod tests {
         fn note(&self, happening: &Happening) {
             assert!((happening.now)() > 0);
             // Who waited for the lock tells that, too.
-            let is_of_lock = matches!(happening.event, Event::LockTaken { .. } | Event::LockReleased { .. });
+            let is_of_lock = matches!(happening.event, Tracepoint::LockTaken { .. } | Tracepoint::LockReleased { .. });
             self.0.fetch_add(usize::from(is_of_lock), Ordering::Relaxed);
         }
     }

@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-use faultless_platform::Event;
+use faultless_platform::Tracepoint;
 use faultless_platform::watched::{Happening, Sink};
 
 use super::{BEGIN, END};
@@ -40,7 +40,7 @@ impl<W: Write> Stream<W> {
 
 impl<W: Write + Send> Sink for Stream<W> {
     fn note(&self, happening: &Happening) {
-        let Event::Point { name, value } = happening.event else { return };
+        let Tracepoint::Point { name, value } = happening.event else { return };
         let is_edge = name == BEGIN || name == END;
         if !is_edge && !self.names.iter().any(|wanted| wanted == name) {
             return;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     fn happening(name: &'static str, value: u64, now: fn() -> u64) -> Happening {
-        Happening { event: Event::Point { name, value }, cpu: 1, thread: ThreadToken::from_bits(3), now }
+        Happening { event: Tracepoint::Point { name, value }, cpu: 1, thread: ThreadToken::from_bits(3), now }
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::list::SHORT_LISTS;
 use crate::memory::Memory;
 use crate::pfn::Pfn;
 use crate::poison;
-use crate::reclaim::{NoReclaim, Reclaim, Wanted};
+use crate::reclaim::{NoReclaim, Reclaim, Shortage};
 use crate::source::FrameSource;
 use crate::stash::{self, Batch, Stash};
 use alloc::boxed::Box;
@@ -43,7 +43,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use depot::Depot;
-use faultless_platform::{CachePadded, Event, GROUP_BITS, NodeSet, PAGE_BYTES, Platform};
+use faultless_platform::{CachePadded, GROUP_BITS, NodeSet, PAGE_BYTES, Platform, Tracepoint};
 use faultless_sync::{CounterCell, PerCpu, RcuHead, SpinMutex, lock_class};
 use geometry::Geometry;
 
@@ -161,7 +161,9 @@ impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
             magazine_batch: memory.options().list_batch.min(MAGAZINE_BATCH),
         };
         if P::WATCHED {
-            core.depots.iter().for_each(|depot| P::trace(Event::named("a store of objects that CPUs share", depot)));
+            core.depots
+                .iter()
+                .for_each(|depot| P::trace(Tracepoint::named("a store of objects that CPUs share", depot)));
         }
         Self { core: ManuallyDrop::new(Box::new(core)), objects: PhantomData }
     }
@@ -351,7 +353,7 @@ impl<P: Platform, F: FrameSource<P>> Core<P, F> {
         loop {
             self.memory.rcu().flush();
             let object = self.take();
-            if object.is_ok() || reclaim.reclaim(Wanted { zone: refusal.zone, order: 0, nodes: NodeSet::ALL }) == 0 {
+            if object.is_ok() || reclaim.reclaim(Shortage { zone: refusal.zone, order: 0, nodes: NodeSet::ALL }) == 0 {
                 return object;
             }
         }

@@ -99,11 +99,11 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     beyond("sync/cna.rs: Aside::put: store without Release", INITIALISED_BEFORE),
     row("sync/cna.rs: Aside::take_all: swap without Acquire", "cna::whoever_leaves_loses_nobody"),
     row(
-        "sync/event.rs: Event::set: swap without Release",
+        "sync/completion.rs: Completion::set: swap without Release",
         "parking::event_wakes_all_who_wait_and_shows_what_came_before",
     ),
     row(
-        "sync/event.rs: Event::is_set: load without Acquire",
+        "sync/completion.rs: Completion::is_set: load without Acquire",
         "parking::event_wakes_all_who_wait_and_shows_what_came_before",
     ),
     row(

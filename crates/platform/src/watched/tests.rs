@@ -10,7 +10,7 @@ struct Heard(Mutex<Vec<(u64, usize)>>);
 
 impl Sink for Heard {
     fn note(&self, happening: &Happening) {
-        let Event::Point { value, .. } = happening.event else { return };
+        let Tracepoint::Point { value, .. } = happening.event else { return };
         assert!((happening.now)() > 0 && happening.thread != ThreadToken::NONE);
         self.0.lock().expect("no panic").push((value, happening.cpu));
     }
@@ -60,13 +60,13 @@ fn every_thread_of_a_machine_tells_its_sink_and_no_other() {
             scope.spawn(move || {
                 Watched::<Native>::run(&machine, 1, &|thread| {
                     Watched::<Native>::enter();
-                    Watched::<Native>::trace(Event::Point { name: "here", value: offset + thread as u64 });
+                    Watched::<Native>::trace(Tracepoint::Point { name: "here", value: offset + thread as u64 });
                     if thread < 3 {
                         Watched::<Native>::start(thread + 1).expect("the host starts a thread");
                     }
                     Watched::<Native>::leave();
                 });
-                Watched::<Native>::trace(Event::Point { name: "after", value: 99 });
+                Watched::<Native>::trace(Tracepoint::Point { name: "after", value: 99 });
             });
         }
     });
@@ -199,7 +199,7 @@ impl Processor for Probe {
     fn unpark(_word: *const Self::AtomicU32, threads: usize) -> usize {
         threads + 1
     }
-    fn trace(event: Event) {
+    fn trace(event: Tracepoint) {
         note(format!("trace {event:?}"));
     }
 }
@@ -236,10 +236,10 @@ unsafe impl Platform for Probe {
     fn work(ns: u64) {
         note(format!("work {ns}"));
     }
-    fn enter_kernel(entry: Entry) {
+    fn enter_kernel(entry: KernelEntry) {
         note(format!("{entry:?}"));
     }
-    fn touch(address: *const u8, len_bytes: usize, access: Access) {
+    fn touch(address: *const u8, len_bytes: usize, access: TouchKind) {
         note(format!("touch {address:?} {len_bytes} {access:?}"));
     }
     fn forbid(address: *const u8, len_bytes: usize) {
@@ -273,7 +273,7 @@ fn each_call_of_a_processor_reaches_the_one_beneath() {
     assert!(Seen::spin_until_deadline(1, || true) && !Seen::spin_until_deadline(2, || false));
     Seen::park(&word, 8);
     Seen::park_until(&word, 8, 20);
-    Seen::trace(Event::WorkBegins);
+    Seen::trace(Tracepoint::WorkBegins);
     let expected = [
         "fence AcqRel",
         "enter",
@@ -313,8 +313,8 @@ fn each_call_of_a_platform_reaches_the_one_beneath() {
     Seen::clear_interrupt_handler();
     Seen::clear_interrupt_handler_of(somewhere().cast());
     Seen::work(30);
-    Seen::enter_kernel(Entry::Call);
-    Seen::touch(somewhere(), 8, Access::Write);
+    Seen::enter_kernel(KernelEntry::Call);
+    Seen::touch(somewhere(), 8, TouchKind::Write);
     Seen::forbid(somewhere(), 16);
     Seen::permit(somewhere(), 24);
     // SAFETY: nobody writes there.

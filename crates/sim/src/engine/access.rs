@@ -19,7 +19,7 @@ use super::pending::{Asked, Kind, Pending, Stage};
 use super::record::NO_CPU;
 use super::state::{Borrowed, ENDED_AT, ENGINE, Engine, RUN_AHEAD, step, with};
 use super::suspend::suspend;
-use faultless_platform::{Access, Entry};
+use faultless_platform::{KernelEntry, TouchKind};
 
 const LINE_BYTES: usize = 64;
 const WORD_BYTES: usize = 8;
@@ -73,8 +73,8 @@ pub(crate) fn fence() {
 }
 
 /// Charges accesses of plain memory, and the instructions that fill what is written.
-pub(crate) fn touch(address: usize, len_bytes: usize, kind: Access) {
-    let kind = if kind == Access::Write { Kind::Store } else { Kind::Load };
+pub(crate) fn touch(address: usize, len_bytes: usize, kind: TouchKind) {
+    let kind = if kind == TouchKind::Write { Kind::Store } else { Kind::Load };
     let lines = address / LINE_BYTES..=(address + len_bytes.max(1) - 1) / LINE_BYTES;
     if kind == Kind::Store {
         let nr_lines = lines.clone().count() as u64;
@@ -99,11 +99,11 @@ pub(crate) fn look_at_clock() -> u64 {
 }
 
 /// Charges what the machine takes to enter the kernel and to leave it again.
-pub(crate) fn enter_kernel(entry: Entry) {
+pub(crate) fn enter_kernel(entry: KernelEntry) {
     with(|engine| {
         engine.clock += match entry {
-            Entry::Exception => engine.costs.exception,
-            Entry::Call => engine.costs.call,
+            KernelEntry::Exception => engine.costs.exception,
+            KernelEntry::Call => engine.costs.call,
         }
     });
 }

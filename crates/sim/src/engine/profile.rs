@@ -1,28 +1,28 @@
 //! Where the time of threads goes: lines that other CPUs had, the memory bus, waits by what they are for.
 //!
 //! # Guarantee
-//! * I1 time is counted from a thread's [`Event::WorkBegins`] to its [`Event::WorkEnds`], each part of it once: inside
-//!   a wait all of it is the outermost wait's. What is left is work
+//! * I1 time is counted from a thread's [`Tracepoint::WorkBegins`] to its [`Tracepoint::WorkEnds`], each part of it
+//!   once: inside a wait all of it is the outermost wait's. What is left is work
 //! * I2 counting takes no virtual time and draws no chance
 //!
-//! [`Event::WorkBegins`]: faultless_platform::Event::WorkBegins
-//! [`Event::WorkEnds`]: faultless_platform::Event::WorkEnds
+//! [`Tracepoint::WorkBegins`]: faultless_platform::Tracepoint::WorkBegins
+//! [`Tracepoint::WorkEnds`]: faultless_platform::Tracepoint::WorkEnds
 
 use super::books::{Book, Entry, LINE_BITS, LINE_BYTES, Name, PAGE_BYTES, forget_entry};
 use super::lines::LineId;
 use super::pending::Kind;
 use super::record::NO_CPU;
 use super::state::{Borrowed, Engine, IS_BORROWED, with};
-use faultless_platform::Event;
+use faultless_platform::Tracepoint;
 
 /// Takes note of what a thread tells.
-pub(crate) fn note(event: Event) {
+pub(crate) fn note(event: Tracepoint) {
     let _ = with(|engine| match event {
-        Event::WaitBegins { name } => engine.begin_wait(name),
-        Event::WaitEnds { aside_ns } => engine.end_wait(aside_ns.saturating_mul(1000)),
-        Event::WorkBegins => engine.begin_work(),
-        Event::WorkEnds => engine.end_work(),
-        Event::Named { name, address, len_bytes } => engine.name(name, address, len_bytes),
+        Tracepoint::WaitBegins { name } => engine.begin_wait(name),
+        Tracepoint::WaitEnds { aside_ns } => engine.end_wait(aside_ns.saturating_mul(1000)),
+        Tracepoint::WorkBegins => engine.begin_work(),
+        Tracepoint::WorkEnds => engine.end_work(),
+        Tracepoint::Named { name, address, len_bytes } => engine.name(name, address, len_bytes),
         _ => {}
     });
 }

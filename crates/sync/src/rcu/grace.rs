@@ -32,7 +32,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
 
-/// So many sections are waited for after one look at all CPUs.
+/// How many sections are noted before the first of them is waited for.
 const SECTIONS_AT_ONCE: usize = 16;
 
 lock_class! {
@@ -116,7 +116,7 @@ impl<P: Processor> Grace<P> {
         // is missed here.
         P::fence(Ordering::SeqCst);
         let mut cpus = cpus.into_iter();
-        // All are looked at before one is waited for: who begins a section meanwhile is not waited for.
+        // CPUs are looked at first and waited for afterwards: a section that begins meanwhile need not be waited for.
         let mut inside = [(0, ReaderWord::OUTSIDE); SECTIONS_AT_ONCE];
         loop {
             let looks = cpus.by_ref().map(|cpu| (cpu, self.readers.get(cpu).look()));

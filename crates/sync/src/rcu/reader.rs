@@ -20,7 +20,7 @@ pub(super) struct Reader<P: Processor> {
 pub(super) struct ReaderWord(u64);
 
 impl ReaderWord {
-    /// That of a CPU that was in no section yet.
+    /// The word of a CPU that has not been in a section yet.
     pub(super) const OUTSIDE: Self = Self(0);
 
     fn is_inside(self) -> bool {

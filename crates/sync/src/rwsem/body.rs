@@ -1,6 +1,6 @@
 //! Taking and releasing a semaphore: one read-modify-write each while nobody is in the way.
 
-use super::limits::{Ended, Limits};
+use super::limits::{Ended, WaitLimits};
 use super::readers::{self, ReaderTable, Share};
 use super::series::{Generation, Patches, Rules};
 use super::waiters::WaitList;
@@ -37,7 +37,7 @@ pub struct Rwsem<P: Processor> {
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
     pub(super) stats: Option<Arc<LockStats<P>>>,
-    /// Spinners who were passed by, under [`Rules::CNA`].
+    /// Spinners that were passed by, under [`Rules::CNA`].
     aside: Aside<P>,
 }
 
@@ -57,7 +57,7 @@ impl<P: Processor> Rwsem<P> {
         self.generation.follows(rules)
     }
 
-    /// Returns where spinners stand who are passed by, if any are.
+    /// Returns where spinners that are passed by stand, under [`Rules::CNA`].
     pub(super) fn aside(&self) -> Option<&Aside<P>> {
         self.follows(Rules::CNA).then_some(&self.aside)
     }
@@ -123,7 +123,7 @@ impl<P: Processor> Rwsem<P> {
 
     /// Shares the lock; also says whether that took waiting.
     #[inline]
-    fn share(&self, limits: &Limits<'_, P>) -> Result<(Share, Wait), Ended> {
+    fn share(&self, limits: &WaitLimits<'_, P>) -> Result<(Share, Wait), Ended> {
         if let Some(share) = self.enter_table() {
             return Ok((share, Wait::None));
         }
@@ -160,7 +160,7 @@ impl<P: Processor> Rwsem<P> {
 
     /// Takes the lock alone; says whether that took waiting.
     #[inline]
-    fn have(&self, limits: &Limits<'_, P>) -> Result<Wait, Ended> {
+    fn have(&self, limits: &WaitLimits<'_, P>) -> Result<Wait, Ended> {
         let mut wait = Wait::None;
         if self.try_take(Word(0), Word(WRITER)).is_err() {
             self.write_slow(limits)?;
@@ -244,13 +244,13 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     #[track_caller]
     fn read_lock(&self) -> Share {
         let wanted = Wanted::<P>::begin(self.told_name());
-        let (share, wait) = endless(self.share(&Limits::NONE));
+        let (share, wait) = endless(self.share(&WaitLimits::NONE));
         wanted.taken(self.told_name(), self.address(), Holding::Shared, wait);
         share
     }
 
     #[track_caller]
-    fn read_lock_within(&self, limits: &Limits<'_, P>) -> Result<Share, Ended> {
+    fn read_lock_within(&self, limits: &WaitLimits<'_, P>) -> Result<Share, Ended> {
         let wanted = Wanted::<P>::begin(self.told_name());
         let shared = self.share(limits);
         self.tell_if_ended(&shared, Holding::Shared);
@@ -279,12 +279,12 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
     #[track_caller]
     fn write_lock(&self) {
         let wanted = Wanted::<P>::begin(self.told_name());
-        let wait = endless(self.have(&Limits::NONE));
+        let wait = endless(self.have(&WaitLimits::NONE));
         wanted.taken(self.told_name(), self.address(), Holding::Alone, wait);
     }
 
     #[track_caller]
-    fn write_lock_within(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn write_lock_within(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         let wanted = Wanted::<P>::begin(self.told_name());
         let had = self.have(limits);
         self.tell_if_ended(&had, Holding::Alone);

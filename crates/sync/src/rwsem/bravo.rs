@@ -40,7 +40,7 @@
 //! Source: Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", 2019; there the table is one for all.
 
 use super::body::Rwsem;
-use super::limits::{Ended, Limits};
+use super::limits::{Ended, WaitLimits};
 use super::readers::{AWAITED, FREE, OFF, ON, REVOKED, ReaderTable, Share};
 use crate::give_way::SLICE_NS;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
@@ -140,11 +140,11 @@ impl<P: Processor> Rwsem<P> {
     /// Takes the bias away and waits for the readers in the table. The caller has the word alone; after an error it is
     /// released.
     #[inline]
-    pub(super) fn revoke(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    pub(super) fn revoke(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         if self.readers.is_none() { Ok(()) } else { self.revoke_slow(limits) }
     }
 
-    fn revoke_slow(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn revoke_slow(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         let Some(table) = self.take_bias() else { return Ok(()) };
         let undo = Revoking(self);
         let begin_ns = P::now();
@@ -156,7 +156,7 @@ impl<P: Processor> Rwsem<P> {
         Ok(())
     }
 
-    fn wait_for(&self, place: &P::AtomicUsize, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn wait_for(&self, place: &P::AtomicUsize, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         let is_left = || !self.is_in(place);
         while !P::spin_until_deadline(P::now().saturating_add(SLICE_NS), is_left) {
             // Relaxed: the mark orders it (module table).

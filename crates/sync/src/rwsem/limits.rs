@@ -133,23 +133,23 @@ impl<P: Processor> Drop for Watched<'_, P> {
 ///
 /// ```
 /// use faultless_platform::{Processor, native::Native};
-/// use faultless_sync::{Ended, Interrupt, Limits};
+/// use faultless_sync::{Ended, Interrupt, WaitLimits};
 ///
 /// let stop = Interrupt::<Native>::new();
 /// // What a system call waits by: for a second, or until a signal comes.
-/// let _limits = Limits::until(Native::now() + 1_000_000_000).or_interrupted_by(&stop);
-/// let _long = Limits::<Native>::lasting(60_000_000_000);
+/// let _limits = WaitLimits::until(Native::now() + 1_000_000_000).or_interrupted_by(&stop);
+/// let _long = WaitLimits::<Native>::lasting(60_000_000_000);
 /// stop.raise();
 /// assert!(stop.is_raised());
 /// stop.clear();
 /// assert_eq!(Ended::TimedOut.to_string(), "the lock could not be had in time");
 /// ```
-pub struct Limits<'a, P: Processor> {
+pub struct WaitLimits<'a, P: Processor> {
     deadline_ns: Option<u64>,
     interrupt: Option<&'a Interrupt<P>>,
 }
 
-impl<'a, P: Processor> Limits<'a, P> {
+impl<'a, P: Processor> WaitLimits<'a, P> {
     /// For ever.
     pub const NONE: Self = Self { deadline_ns: None, interrupt: None };
 

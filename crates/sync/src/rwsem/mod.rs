@@ -12,7 +12,7 @@
 //! | `rwsem-v8` | [`Generation::RWSEM_V8`] | spins while the owner runs, then sleeps and retries | may take the lock before those asleep |
 //! | `handoff` | [`Generation::HANDOFF`] | spins while the owner runs, and for a short time for readers, then sleeps and retries | may, until the first in line has waited 4 ms |
 //! | `phase-fair` | [`Generation::PHASE_FAIR`] | sleeps, and is handed the lock after one phase of readers | never overtakes |
-//! | `...+cna` | [`Generation::with`] [`Rules::CNA`] | as the one before the `+`; those who spin prefer their own NUMA node's | the same |
+//! | `...+cna` | [`Generation::with`] [`Rules::CNA`] | as the one before the `+`; spinners of the head's NUMA node go first | the same |
 //! | `...+bravo` | [`Generation::with`] [`Rules::BRAVO`] | as the one before the `+` | the same; readers leave the word alone while no writer comes |
 //!
 //! [`Patches`] names what tells them apart, so that each patch of the series can stand alone, and [`SERIES`] says what
@@ -43,7 +43,7 @@ mod word;
 
 pub use body::Rwsem;
 pub use guard::{ReadGuard, WriteGuard};
-pub use limits::{Ended, Interrupt, Limits};
+pub use limits::{Ended, Interrupt, WaitLimits};
 pub use readers::{ReaderTable, Share};
 pub use registry::{SEMAPHORES, SemaphoreVisitor, with_semaphore};
 pub use series::{Effect, Generation, Patches, Rules, SERIES, SeriesPatch};
@@ -75,20 +75,20 @@ impl<P: Processor> Clone for Parts<P> {
 ///
 /// ```
 /// use faultless_platform::native::{Machine, Native};
-/// use faultless_sync::{Ended, Generation, Limits, Parts, ReadGuard, ReaderTable, RwSemaphore, Rwsem, Share, WriteGuard};
+/// use faultless_sync::{Ended, Generation, WaitLimits, Parts, ReadGuard, ReaderTable, RwSemaphore, Rwsem, Share, WriteGuard};
 ///
 /// let lock = Rwsem::<Native>::of(Generation::RWSEM_V8);
 /// Machine::new(1).attach(|| {
 ///     let read: ReadGuard<'_, Native, _> = lock.read();
 ///     let more = lock.try_read().expect("readers share it");
 ///     // A tenth of a millisecond at most.
-///     let writer = lock.write_within(&Limits::lasting(100_000));
+///     let writer = lock.write_within(&WaitLimits::lasting(100_000));
 ///     assert!(matches!(writer, Err(Ended::TimedOut)) && lock.try_write().is_none());
 ///     drop((read, more));
 ///
 ///     let write: WriteGuard<'_, Native, _> = lock.write();
 ///     assert!(lock.is_locked() && !lock.is_contended() && lock.owner().is_some());
-///     assert!(lock.read_within(&Limits::lasting(1_000)).is_err());
+///     assert!(lock.read_within(&WaitLimits::lasting(1_000)).is_err());
 ///     // Nobody comes between.
 ///     drop(write.downgrade());
 ///
@@ -101,13 +101,13 @@ impl<P: Processor> Clone for Parts<P> {
 ///     }));
 ///     // SAFETY: as above.
 ///     unsafe { lock.read_unlock(share) };
-///     assert!(lock.read_lock_within(&Limits::NONE).is_ok_and(|share| {
+///     assert!(lock.read_lock_within(&WaitLimits::NONE).is_ok_and(|share| {
 ///         // SAFETY: as above.
 ///         unsafe { lock.read_unlock(share) };
 ///         true
 ///     }));
 ///     lock.write_lock();
-///     assert!(!lock.try_write_lock() && lock.write_lock_within(&Limits::lasting(1_000)).is_err());
+///     assert!(!lock.try_write_lock() && lock.write_lock_within(&WaitLimits::lasting(1_000)).is_err());
 ///     // SAFETY: we have it.
 ///     unsafe { lock.write_unlock() };
 /// });
@@ -156,7 +156,7 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// # Errors
     /// Why the wait ended without a share.
     #[track_caller]
-    fn read_lock_within(&self, limits: &Limits<'_, P>) -> Result<Share, Ended>;
+    fn read_lock_within(&self, limits: &WaitLimits<'_, P>) -> Result<Share, Ended>;
     /// Gives a share back.
     ///
     /// # Safety
@@ -175,7 +175,7 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// # Errors
     /// Why the wait ended without the lock.
     #[track_caller]
-    fn write_lock_within(&self, limits: &Limits<'_, P>) -> Result<(), Ended>;
+    fn write_lock_within(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended>;
     /// Releases the lock.
     ///
     /// # Safety
@@ -214,7 +214,7 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// # Errors
     /// Why the wait ended without a share.
     #[track_caller]
-    fn read_within(&self, limits: &Limits<'_, P>) -> Result<ReadGuard<'_, P, Self>, Ended> {
+    fn read_within(&self, limits: &WaitLimits<'_, P>) -> Result<ReadGuard<'_, P, Self>, Ended> {
         let share = self.read_lock_within(limits)?;
         // SAFETY: just shared.
         Ok(unsafe { ReadGuard::new(self, share) })
@@ -225,7 +225,7 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     /// # Errors
     /// Why the wait ended without the lock.
     #[track_caller]
-    fn write_within(&self, limits: &Limits<'_, P>) -> Result<WriteGuard<'_, P, Self>, Ended> {
+    fn write_within(&self, limits: &WaitLimits<'_, P>) -> Result<WriteGuard<'_, P, Self>, Ended> {
         self.write_lock_within(limits)?;
         // SAFETY: just taken.
         Ok(unsafe { WriteGuard::new(self) })

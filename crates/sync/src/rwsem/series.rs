@@ -98,7 +98,7 @@ impl Rules {
     /// A writer begins to spin while no writer is named as the owner, too: one may be about to be. Linux 3.16 did so
     /// before its release; "Allow conservative optimistic spinning when readers have lock" ended it.
     pub const SPINS_FOR_READERS: Self = Self(8);
-    /// Those who spin prefer their own NUMA node's: see [`CnaQueue`](crate::CnaQueue). It does nothing without
+    /// Spinners of the head's NUMA node go first: see [`CnaQueue`](crate::CnaQueue). It does nothing without
     /// [`Patches::OPTIMISTIC_SPIN`].
     pub const CNA: Self = Self(16);
 

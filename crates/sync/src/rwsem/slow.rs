@@ -32,7 +32,7 @@
 //! the readers inside and for one writer, the n-th writer for n writers and the phases of readers between them.
 
 use super::body::{Rwsem, WaitLock};
-use super::limits::{Ended, Limits};
+use super::limits::{Ended, WaitLimits};
 use super::series::{Patches, Rules};
 use super::waiters::{Place, WaitList, Waiter, Wake};
 use super::word::{READER, SHUT, WAITERS, WRITER, Word};
@@ -44,7 +44,7 @@ type Line<'a, P> = SpinMutexGuard<'a, P, WaitList<P>, WaitLock>;
 
 impl<P: Processor> Rwsem<P> {
     #[cold]
-    pub(super) fn read_slow(&self, before: Word, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    pub(super) fn read_slow(&self, before: Word, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         if before.is_full() {
             self.refuse_reader();
         }
@@ -65,7 +65,7 @@ impl<P: Processor> Rwsem<P> {
     }
 
     #[cold]
-    pub(super) fn write_slow(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    pub(super) fn write_slow(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         let _waiting = Waiting::<P>::begin(self.waited_name(Side::Write));
         let since_ns = self.clock();
         if !(self.has(Patches::OPTIMISTIC_SPIN) && self.spin_for_write(limits)) {
@@ -304,7 +304,7 @@ impl<P: Processor> Queued<'_, P> {
         true
     }
 
-    fn sleep_until_granted(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn sleep_until_granted(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         while !self.waiter.is_granted() {
             self.waiter.forget_rousing();
             match self.waiter.sleep(limits) {
@@ -316,13 +316,13 @@ impl<P: Processor> Queued<'_, P> {
         Ok(())
     }
 
-    fn as_writer_to_be_granted(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn as_writer_to_be_granted(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         let line = self.push_writer();
         self.semaphore.let_in(line);
         self.sleep_until_granted(limits)
     }
 
-    fn as_writer_that_retries(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn as_writer_that_retries(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         let mut line = self.push_writer();
         while !self.semaphore.try_take_from_line(&line, self.waiter) {
             self.semaphore.shut_if_due(&line);
@@ -396,7 +396,7 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::{Event, Generation, RwSemaphore};
+    use crate::{Completion, Generation, RwSemaphore};
     use faultless_platform::Threads;
     use faultless_platform::native::{Machine, Native};
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -408,7 +408,7 @@ mod tests {
     /// they had it.
     fn order_of(generation: Generation, first: Side, others: [Side; 2]) -> Vec<Side> {
         let (machine, lock) = (Machine::new(3), Rwsem::<Native>::of(generation));
-        let (is_held, order) = (Event::<Native>::new(), Mutex::new(Vec::new()));
+        let (is_held, order) = (Completion::<Native>::new(), Mutex::new(Vec::new()));
         let had = |side: Side| order.lock().expect("no panic").push(side);
         let has_line = |len| lock.waiters.lock().len() == len;
         let have = |side: Side, what: &dyn Fn()| match side {
@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn the_door_is_shut_after_four_milliseconds() {
         let (machine, lock) = (Machine::new(2), Rwsem::<Native>::of(Generation::HANDOFF));
-        let (is_held, turns) = (Event::<Native>::new(), Mutex::new(Vec::new()));
+        let (is_held, turns) = (Completion::<Native>::new(), Mutex::new(Vec::new()));
         let since_ns = <Native as Processor>::AtomicU64::new(0);
         Native::run(&machine, 2, &|thread| {
             Native::enter();
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn a_panic_before_the_line_takes_the_knock_back() {
         let (machine, lock, is_held) =
-            (Machine::new(3), Rwsem::<Native>::of(Generation::RWSEM_2012), Event::<Native>::new());
+            (Machine::new(3), Rwsem::<Native>::of(Generation::RWSEM_2012), Completion::<Native>::new());
         let result = catch_unwind(AssertUnwindSafe(|| {
             Native::run(&machine, 3, &|thread| {
                 Native::enter();

@@ -23,7 +23,7 @@
 //! `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
 use super::body::Rwsem;
-use super::limits::Limits;
+use super::limits::WaitLimits;
 use super::series::{Patches, Rules};
 use crate::give_way::SLICE_NS;
 use crate::mcs::FoundEmpty;
@@ -43,7 +43,7 @@ const FOR_MANY_READERS_NS: u64 = 25_000;
 
 impl<P: Processor> Rwsem<P> {
     /// Tries to take the lock awake.
-    pub(super) fn spin_for_write(&self, limits: &Limits<'_, P>) -> bool {
+    pub(super) fn spin_for_write(&self, limits: &WaitLimits<'_, P>) -> bool {
         let is_worth = || self.is_worth_spinning() && limits.ended().is_none();
         let found_empty = if self.has(Patches::LEAN_MCS) { FoundEmpty::Goes } else { FoundEmpty::NotesIt };
         let is_taken = self.may_begin_to_spin()

@@ -1,6 +1,6 @@
 //! A semaphore that notes each acquisition, and how long it was held.
 
-use super::{Ended, Limits, Parts, ReaderTable, RwSemaphore, Share};
+use super::{Ended, Parts, ReaderTable, RwSemaphore, Share, WaitLimits};
 use crate::{LockStats, Side};
 use alloc::sync::Arc;
 use faultless_platform::{Processor, ThreadToken};
@@ -52,7 +52,7 @@ unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
     }
 
     #[track_caller]
-    fn read_lock_within(&self, limits: &Limits<'_, P>) -> Result<Share, Ended> {
+    fn read_lock_within(&self, limits: &WaitLimits<'_, P>) -> Result<Share, Ended> {
         Ok(self.noted(self.semaphore.read_lock_within(limits)?, Side::Read))
     }
 
@@ -74,7 +74,7 @@ unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
     }
 
     #[track_caller]
-    fn write_lock_within(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    fn write_lock_within(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         self.semaphore.write_lock_within(limits)?;
         self.note_acquired(Side::Write);
         Ok(())

@@ -19,7 +19,7 @@
 //! Forbidden: the waiter sleeps on (park's contract); the waker reads a node that has gone: after the store it uses the
 //! address as a name alone. Models: `tests/models/rwsem.rs`.
 
-use super::limits::{Ended, Limits, ROUSING};
+use super::limits::{Ended, ROUSING, WaitLimits};
 use crate::Side;
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -77,7 +77,7 @@ impl<P: Processor> Waiter<P> {
     }
 
     /// Sleeps until the state is no longer WAITING, or wakes early. An error: the limits allow no more sleep.
-    pub(super) fn sleep(&self, limits: &Limits<'_, P>) -> Result<(), Ended> {
+    pub(super) fn sleep(&self, limits: &WaitLimits<'_, P>) -> Result<(), Ended> {
         limits.sleep_while(&self.state, WAITING)
     }
 

@@ -3,7 +3,7 @@
 use crate::{Plain, race};
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::{Barrier, Event};
+use faultless_sync::{Barrier, Completion};
 
 struct Flag {
     word: <Loom as Processor>::AtomicU32,
@@ -41,12 +41,12 @@ fn a_wake_up_before_the_change_is_lost() {
 }
 
 struct Gate {
-    event: Event<Loom>,
+    event: Completion<Loom>,
     data: Plain,
 }
 
 fn gate() -> Gate {
-    Gate { event: Event::new(), data: Plain::new() }
+    Gate { event: Completion::new(), data: Plain::new() }
 }
 
 fn open(gate: &Gate) {

@@ -4,7 +4,7 @@ use crate::{Body, Plain, race};
 use faultless_platform::Processor;
 use faultless_platform::loom::{Loom, set_crowded, set_second_node};
 use faultless_sync::{
-    Ended, Event, Generation, Interrupt, Limits, Parts, Patches, ReaderTable, Rules, RwSemaphore, Rwsem,
+    Completion, Ended, Generation, Interrupt, Parts, Patches, ReaderTable, Rules, RwSemaphore, Rwsem, WaitLimits,
 };
 
 struct Pair {
@@ -200,7 +200,7 @@ pub fn spinners_of_two_nodes_that_give_way_are_not_forgotten() {
 
 /// Gives up after some looks, once CPUs are wanted; has the lock or not.
 fn change_in_time(pair: &Pair) {
-    let limits = Limits::until(Loom::now() + 3);
+    let limits = WaitLimits::until(Loom::now() + 3);
     if let Ok(_write) = pair.lock.write_within(&limits) {
         pair.left.bump();
         pair.right.bump();
@@ -208,7 +208,7 @@ fn change_in_time(pair: &Pair) {
 }
 
 fn look_in_time(pair: &Pair) {
-    let limits = Limits::until(Loom::now() + 3);
+    let limits = WaitLimits::until(Loom::now() + 3);
     if let Ok(_read) = pair.lock.read_within(&limits) {
         assert_eq!(pair.left.read(), pair.right.read());
     }
@@ -251,14 +251,14 @@ fn interrupt_while_it_is_held(shared: &Interruptible) {
 }
 
 fn wait_for_write(shared: &Interruptible) {
-    match shared.pair.lock.write_within(&Limits::NONE.or_interrupted_by(&shared.interrupt)) {
+    match shared.pair.lock.write_within(&WaitLimits::NONE.or_interrupted_by(&shared.interrupt)) {
         Ok(_write) => shared.pair.left.bump(),
         Err(ended) => assert_eq!(ended, Ended::Interrupted),
     }
 }
 
 fn wait_for_read(shared: &Interruptible) {
-    let read = shared.pair.lock.read_within(&Limits::NONE.or_interrupted_by(&shared.interrupt));
+    let read = shared.pair.lock.read_within(&WaitLimits::NONE.or_interrupted_by(&shared.interrupt));
     assert!(read.is_ok() || shared.interrupt.is_raised());
 }
 
@@ -282,7 +282,7 @@ pub fn an_interrupted_waiter_leaves_the_line() {
 pub fn an_interrupt_is_not_lost() {
     struct Held {
         shared: Interruptible,
-        has_ended: Event<Loom>,
+        has_ended: Completion<Loom>,
     }
     let hold = |held: &Held| {
         let _write = held.shared.pair.lock.write();
@@ -293,7 +293,7 @@ pub fn an_interrupt_is_not_lost() {
         wait_for_read(&held.shared);
         held.has_ended.set();
     };
-    let setup = || Held { shared: interruptible(Generation::RWSEM_2012)(), has_ended: Event::new() };
+    let setup = || Held { shared: interruptible(Generation::RWSEM_2012)(), has_ended: Completion::new() };
     race(Some(4), setup, [hold as Body<Held>, wait], |held| assert!(!held.shared.pair.lock.is_locked()));
 }
 
@@ -387,7 +387,7 @@ pub fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
 /// A lock, and a reader that says that it is in.
 struct Announced {
     lock: Rwsem<Loom>,
-    is_in: Event<Loom>,
+    is_in: Completion<Loom>,
 }
 
 #[test]
@@ -401,7 +401,7 @@ pub fn a_downgrade_lets_in_the_readers_that_wait() {
         let _read = shared.lock.read();
         shared.is_in.set();
     };
-    let setup = || Announced { lock: Rwsem::of(Generation::RWSEM_2012), is_in: Event::new() };
+    let setup = || Announced { lock: Rwsem::of(Generation::RWSEM_2012), is_in: Completion::new() };
     race(Some(4), setup, [downgrade as Body<Announced>, enter], |shared| assert!(!shared.lock.is_locked()));
 }
 

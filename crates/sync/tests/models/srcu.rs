@@ -4,15 +4,15 @@ use crate::object::Object;
 use crate::race;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::{Event, Srcu};
+use faultless_sync::{Completion, Srcu};
 
 struct Shared {
     srcu: Srcu<Loom, 1>,
     is_linked: <Loom as Processor>::AtomicBool,
     object: Object,
     other: Object,
-    is_inside: Event<Loom>,
-    may_leave: Event<Loom>,
+    is_inside: Completion<Loom>,
+    may_leave: Completion<Loom>,
 }
 
 fn shared<const N: usize>() -> Shared {
@@ -21,8 +21,8 @@ fn shared<const N: usize>() -> Shared {
         is_linked: Atomic::new(true),
         object: Object::new(),
         other: Object::new(),
-        is_inside: Event::new(),
-        may_leave: Event::new(),
+        is_inside: Completion::new(),
+        may_leave: Completion::new(),
     }
 }
 

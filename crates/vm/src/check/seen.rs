@@ -1,8 +1,8 @@
 //! A space as the checker sees it.
 //!
 //! # Guarantee
-//! All that the checker asks of a space is asked here, without a design in its type: so the checker is compiled once
-//! for each platform, and this alone for each design.
+//! Everything that the checker asks of a space is here, without a design in its type. So the checker is compiled once
+//! for each platform, and only this file for each design.
 
 use crate::addr::VirtAddr;
 use crate::design::{Design, Map};
@@ -31,7 +31,7 @@ pub(super) trait SeenSpace<P: System> {
     fn has_promises(&self) -> bool;
     /// Visits the areas as the space lists them, ascending.
     fn for_each_area(&self, visit: &mut dyn FnMut(AreaLine));
-    /// Visits the areas as the index has them: from where, to where, and what the area says of itself.
+    /// Visits the areas in the index: the bounds that the index has, and what the area says of itself.
     fn for_each_indexed(&self, visit: &mut dyn FnMut(u64, u64, AreaView<P>));
     /// Returns the area that holds an address.
     fn area_at(&self, address: VirtAddr) -> Option<AreaView<P>>;

@@ -263,7 +263,7 @@ fn tables_that_serve_no_area() {
     });
 }
 
-/// As designs keep them whose memory is promised by entries.
+/// As designs keep tables whose memory is promised by entries.
 #[test]
 fn tables_that_count_other_entries_than_they_hold() {
     with_world(|world| {

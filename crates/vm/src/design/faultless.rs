@@ -9,9 +9,9 @@
 //! # Invariants
 //! * I1 a change of an area is about one range; of the area's other addresses it changes nothing but the area's bounds,
 //!   which area holds them, and a root that none of those has yet.
-//! * I2 so what a fault reads of an area at an address beside the range is right whichever of its reads a change comes
-//!   between: flags and content stay, and so does the page that the address shows (I5 of `area`).
-//! * I3 an addition to a hole waits for no fault: there is none in the hole.
+//! * I2 so what a fault at an address beside the range reads of the area is right, whichever of its reads the change
+//!   falls between: flags and content stay, and so does the page that the address shows (I5 of `area`).
+//! * I3 a mapping that is added to a hole waits for no fault: no fault is at work in a hole.
 //!
 //! # Protocol
 //! ```text
@@ -19,8 +19,8 @@
 //! RCU section begins (own line); fence            each area that takes part: range, announced (`sync::Announcement`)
 //! look the area up                                fence
 //! announced, of this address? give up             each CPU that uses the space: in a section? wait for its end
-//! bounds are others? look up again                publish the index, change the areas and the range's translations
-//! check kind, rights; walk, add tables            not announced any more, of areas that stay
+//! bounds have moved? look up again                publish the index, change the areas and the range's translations
+//! check kind, rights; walk, add tables            end the announcement in areas that stay
 //! entry empty -> page (compare-and-swap)
 //! RCU section ends
 //! ```
@@ -29,13 +29,13 @@
 //! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry; of a file also the page's references |
 //! | store to a page that is shared, or was clean | the above, under the leaf table's lock | 3: the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it reads a line of each CPU that uses the space |
+//! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it also reads a line of each CPU that uses the space |
 //!
 //! # Races
 //! | race | why it is sound |
 //! |---|---|
-//! | a fault begins beside an announcement | of its fence and the writer's one comes first: the fault sees it, or the writer sees the section and waits |
-//! | a fault finds an area that was cut, moved or removed since | its bounds are looked at again; a removed one stays announced, of what the change was about, and is not freed before the section ends |
+//! | a fault begins beside an announcement | one of the two fences comes first: the fault sees the announcement, or the writer sees the section and waits |
+//! | a fault finds an area that was cut, moved or removed since | the fault looks at its bounds again; a removed area keeps its announcement, and is not freed before the section ends |
 //! | a fault beside the range of a change whose area was cut, or became part of a neighbour | it may go on with the area that it found: the one that holds the address now shows the same (I1); a later change of the address waits for it |
 //! | an area grows over a hole beside a fault elsewhere in it | I2, I3; if its root or flags change, too, the fault is waited for |
 //! | MADV_DONTNEED, which announces nothing, beside a fault | it takes entries by compare-and-swap: a page that comes later stays, as if the fault had begun later |
@@ -43,15 +43,15 @@
 //! | a guard is set (MADV_GUARD_INSTALL) beside a fault | it is swapped in: what the fault put there is found and dropped |
 //! | a fault under the semaphore fills the same entry | it does so by the same compare-and-swap ([`Design::FILLS_FREELY`]) |
 //! | a fault gives the area its first root beside a writer who reads that there is none | the writer pins that by compare-and-swap before it relies on it, as the fault gives the root by one: one comes first (I4 of `area`) |
-//! | a fault takes a neighbour's root beside a change of the neighbour | it looks whether that was announced, as of its own area; so neither changes before its section ends |
-//! | two faults give neighbours their first roots | each finds none at the other: they get two, as under the shared semaphore, and are not joined later |
+//! | a fault takes a neighbour's root beside a change of the neighbour | it looks for an announcement there, as in its own area; so neither changes before its section ends |
+//! | two faults give neighbours their first roots | each may find none at the other: the areas get two roots, as under the shared semaphore, and are not joined later |
 //! | a CPU that the space does not know as its user | it faults under the semaphore |
 //! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
 //! | a CPU without an owner is taken out of the space's set while it gets one, who faults | the owner was in guest since, or answers what was asked of the CPU before the fault (`Space::handle_fault`): it finds its bit gone, or keeps it (`shootdown`) |
 //!
 //! # Give-ups
 //! As `vma-lock`: `spf_vma_changed`: no area there, or a change of the address is announced. `spf_vma_noanon`: the
-//! first store to private memory whose root a writer has pinned, or of which a neighbour changes: the root is given
+//! first store to private memory whose root a writer has pinned, or whose neighbour is changing: the root is given
 //! under the semaphore. `spf_vma_access`: the rights forbid it. `spf_vma_notsup`: an object must fetch the page first,
 //! or there is no frame.
 //!
@@ -93,7 +93,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
     type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
-    /// Beside what faults only read: both are written by changes alone.
+    /// Beside fields that faults only read: changes alone write either.
     type AreaState = Announcement<P>;
 
     fn new_instance_state(_: usize) {}
@@ -168,7 +168,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
-/// An area that a fault found, of which nobody changes what the fault is about before its section ends.
+/// An area that a fault found; nobody changes what the fault is about before the fault's section ends.
 struct Found<'s, P: System, S: RwSemaphore<P>> {
     area: &'s Area<P, Faultless<S>>,
     view: AreaView<P>,
@@ -177,7 +177,7 @@ struct Found<'s, P: System, S: RwSemaphore<P>> {
     changes: bool,
 }
 
-/// Looks the area of a fault up; nothing if there is none, or its change is announced.
+/// Looks up the area of a fault; `None` if there is none, or a change of the address is announced.
 #[inline]
 fn find<P: System, S: RwSemaphore<P>>(space: &Space<P, Faultless<S>>, fault: Fault) -> Option<Found<'_, P, S>> {
     // A change of other addresses may cut the area between the lookup and the look at its bounds.
@@ -200,13 +200,13 @@ fn find<P: System, S: RwSemaphore<P>>(space: &Space<P, Faultless<S>>, fault: Fau
 }
 
 impl<'s, P: System, S: RwSemaphore<P>> Found<'s, P, S> {
-    /// Gives the area its root; nothing if that is left to the semaphore's holders.
+    /// Gives the area its root; `None` if that is left to the semaphore's holders.
     #[cold]
     fn give_root(&self, space: &'s Space<P, Faultless<S>>) -> Option<u64> {
         if self.changes {
             return None;
         }
-        // SAFETY: an area of which no change is announced when the section looks keeps its root, and what it shows,
+        // SAFETY: if the section finds no change of an area announced, the area keeps its root, and what it shows,
         // until the section ends.
         unsafe { space.give_root(self.area, &self.view, |area| !area.state.is_made()) }
     }

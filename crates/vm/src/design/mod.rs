@@ -35,7 +35,7 @@ mod spf_v11;
 mod spf_v9;
 mod vma_lock;
 
-pub use crate::space::{Areas, Change, Cursor, MapLock, Promises, Sizes, Tally, WholeSpace};
+pub use crate::space::{Areas, Cursor, EntryChange, MapLock, Promises, Sizes, Tally, WholeSpace};
 pub use crate::types::{Design, GenerationOf, Map, SemaphoreOf};
 pub use faultless::Faultless;
 pub use mmap_sem::MmapSem;

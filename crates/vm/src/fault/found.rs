@@ -1,4 +1,4 @@
-//! A fault of a space, once its area and its entry are found: what the space's design adds.
+//! A fault whose area and entry are found, with what the space's design says about entries.
 
 use super::{EntryRules, Fault, PageFault};
 use crate::content::Behind;

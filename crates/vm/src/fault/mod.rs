@@ -68,7 +68,7 @@ impl<P: System> From<OutOfFrames> for Stop<P> {
     }
 }
 
-/// What a design and its map say of entries.
+/// What a design and its map say about entries.
 #[derive(Clone, Copy)]
 pub(crate) struct EntryRules {
     /// Whether faults fill empty entries without their table's lock ([`Design::FILLS_FREELY`](crate::design::Design)).

@@ -6,13 +6,13 @@
 
 use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots};
 use super::search::child;
-use super::{Entry, Index, root_in_force};
+use super::{Index, IndexEntry, root_in_force};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use faultless_phys::{OutOfFrames, Slab};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, Event, Ordering};
+use faultless_platform::{Atomic, Ordering, Tracepoint};
 
 /// Most entries that one edit adds.
 pub const MAX_ADDED: usize = 3;
@@ -24,7 +24,7 @@ const NODES_PER_LEVEL: usize = Slots::CAPACITY.div_ceil(FANOUT) + 1;
 fn tell_name<P: System>(node: NonNull<Node<P>>) {
     if P::WATCHED {
         // SAFETY: just made, and still the caller's.
-        P::trace(Event::named("a node of the area index", unsafe { node.as_ref() }));
+        P::trace(Tracepoint::named("a node of the area index", unsafe { node.as_ref() }));
     }
 }
 
@@ -74,7 +74,7 @@ impl<P: System, T> Index<P, T> {
         &'a self,
         nodes: &'a Slab<P, Node<P>, P::Frames>,
         range: Range<u64>,
-        added: &[Option<Entry<T>>; MAX_ADDED],
+        added: &[Option<IndexEntry<T>>; MAX_ADDED],
         spare: Option<Spare<'a, P>>,
     ) -> Result<Edit<'a, P>, OutOfFrames> {
         let null = ptr::null_mut();

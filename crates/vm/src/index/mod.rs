@@ -46,7 +46,7 @@ use node::Slot;
 
 /// One area as the index knows it.
 #[derive(Debug)]
-pub struct Entry<T> {
+pub struct IndexEntry<T> {
     /// First byte.
     pub start: u64,
     /// First byte behind.
@@ -55,15 +55,15 @@ pub struct Entry<T> {
     pub area: NonNull<T>,
 }
 
-impl<T> Clone for Entry<T> {
+impl<T> Clone for IndexEntry<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Entry<T> {}
+impl<T> Copy for IndexEntry<T> {}
 
-impl<T> Entry<T> {
+impl<T> IndexEntry<T> {
     fn from_slot(slot: &Slot) -> Option<Self> {
         let area = NonNull::new(core::ptr::with_exposed_provenance_mut(slot.target))?;
         Some(Self { start: slot.start, end: slot.end, area })

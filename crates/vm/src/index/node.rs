@@ -5,7 +5,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::mem::offset_of;
 use core::ptr::NonNull;
-use faultless_platform::Access;
+use faultless_platform::TouchKind;
 
 /// Slots of a node: with the header and the slab's RCU head they fill 512 bytes.
 pub(super) const FANOUT: usize = 15;
@@ -50,13 +50,13 @@ impl<P: System> Node<P> {
             (&raw mut (*node).nr_slots).write(slots.len() as u16);
             (&raw mut (*node).slots).cast::<Slot>().copy_from_nonoverlapping(slots.as_ptr(), slots.len());
         }
-        P::touch(node.cast(), offset_of!(Self, slots) + size_of_val(slots), Access::Write);
+        P::touch(node.cast(), offset_of!(Self, slots) + size_of_val(slots), TouchKind::Write);
     }
 
     /// Tells the platform that the part of the node that is in use is read.
     pub(super) fn touch(&self) {
         let used_bytes = offset_of!(Self, slots) + size_of_val(self.slots());
-        P::touch(core::ptr::from_ref(self).cast(), used_bytes, Access::Read);
+        P::touch(core::ptr::from_ref(self).cast(), used_bytes, TouchKind::Read);
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -105,7 +105,7 @@ impl Slots {
     pub(super) fn extend<P: System>(&mut self, more: &[Slot]) {
         let place = &mut self.slots[self.len..self.len + more.len()];
         place.write_copy_of_slice(more);
-        P::touch(place.as_ptr().cast(), size_of_val(place), Access::Write);
+        P::touch(place.as_ptr().cast(), size_of_val(place), TouchKind::Write);
         self.len += more.len();
     }
 
@@ -113,7 +113,7 @@ impl Slots {
         self.slots.copy_within(..self.len, more.len());
         self.slots[..more.len()].write_copy_of_slice(more);
         self.len += more.len();
-        P::touch(self.slots.as_ptr().cast(), size_of_val(self.as_slice()), Access::Write);
+        P::touch(self.slots.as_ptr().cast(), size_of_val(self.as_slice()), TouchKind::Write);
     }
 
     pub(super) fn as_slice(&self) -> &[Slot] {

@@ -1,7 +1,7 @@
 //! Looking things up: areas by address, holes by length.
 
 use super::node::{Node, Slot};
-use super::{Entry, Index};
+use super::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
 
@@ -17,37 +17,37 @@ pub(super) fn child<P: System>(slot: &Slot) -> &Node<P> {
 impl<P: System, T> Index<P, T> {
     /// Returns the area that contains `address`.
     #[inline]
-    pub fn containing(&self, address: u64) -> Option<Entry<T>> {
+    pub fn containing(&self, address: u64) -> Option<IndexEntry<T>> {
         self.first_ending_after(address).filter(|entry| entry.start <= address)
     }
 
     /// Returns the first area that ends behind `address`: the one around it, or else the next one above.
     #[inline]
-    pub fn first_ending_after(&self, address: u64) -> Option<Entry<T>> {
+    pub fn first_ending_after(&self, address: u64) -> Option<IndexEntry<T>> {
         let mut node = self.root()?;
         loop {
             let slot = node.slots().iter().find(|slot| slot.end > address)?;
             if node.is_leaf() {
-                return Entry::from_slot(slot);
+                return IndexEntry::from_slot(slot);
             }
             node = child(slot);
         }
     }
 
     /// Returns the last area that starts below `address`.
-    pub fn last_starting_before(&self, address: u64) -> Option<Entry<T>> {
+    pub fn last_starting_before(&self, address: u64) -> Option<IndexEntry<T>> {
         let mut node = self.root()?;
         loop {
             let slot = node.slots().iter().rfind(|slot| slot.start < address)?;
             if node.is_leaf() {
-                return Entry::from_slot(slot);
+                return IndexEntry::from_slot(slot);
             }
             node = child(slot);
         }
     }
 
     /// Visits the areas that overlap `range`, ascending.
-    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = Entry<T>> + '_ {
+    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<T>> + '_ {
         let mut position = range.start;
         core::iter::from_fn(move || {
             let entry = self.first_ending_after(position).filter(|entry| entry.start < range.end)?;

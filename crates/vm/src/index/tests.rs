@@ -2,7 +2,7 @@
 
 use super::node::MIN_SLOTS;
 use super::search::child;
-use super::{Entry, Index, Node};
+use super::{Index, IndexEntry, Node};
 use faultless_phys::{Memory, Options, Slab};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
@@ -35,7 +35,7 @@ impl<'a> Fixture<'a> {
     fn edit(&self, range: Range<u64>, added: &[(u64, u64, u64)]) {
         let mut entries = [None; 3];
         for (place, &(start, end, number)) in entries.iter_mut().zip(added) {
-            *place = Some(Entry { start, end, area: area(number) });
+            *place = Some(IndexEntry { start, end, area: area(number) });
         }
         self.index.prepare(&self.nodes, range, &entries, None).expect("room").commit(|| true);
     }
@@ -138,7 +138,7 @@ fn count_full_nodes(node: &Node<Native>, is_root: bool) -> usize {
     if node.is_leaf() { 1 } else { 1 + slots.iter().map(|slot| count_full_nodes(child(slot), false)).sum::<usize>() }
 }
 
-/// Areas come and go one by one, in an order without a pattern; no node is left with few slots, or lost.
+/// Areas come and go one by one, in an order without a pattern; no node is lost, or left with few slots.
 #[test]
 fn a_node_that_runs_empty_is_merged_with_a_neighbour() {
     with_memory(1, |machine, memory| {
@@ -180,7 +180,7 @@ fn an_abandoned_edit_changes_nothing() {
                 fixture.edit(number * 10..number * 10 + 10, &[(number * 10, number * 10 + 5, number)]);
             }
             let live = fixture.nodes.nr_live() - fixture.nodes.nr_deferred();
-            let entry = Entry { start: 500, end: 505, area: area(7) };
+            let entry = IndexEntry { start: 500, end: 505, area: area(7) };
             let edit = fixture.index.prepare(&fixture.nodes, 300..900, &[Some(entry), None, None], None).expect("room");
             drop(edit);
             memory.rcu().flush();

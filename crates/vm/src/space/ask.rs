@@ -59,8 +59,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(())
     }
 
-    /// Visits the pages of a range that were stored to since the last call, ascending; their first bytes' addresses.
-    /// What it guarantees for migrations says `written`.
+    /// Visits the pages of a range that were stored to since the last call, by the addresses of their first bytes,
+    /// ascending. `translations::written` says what migrations may rely on.
     ///
     /// `visit` is called under the lock of a page table: it notes the page and looks at it later. Called as the calls
     /// are.
@@ -86,9 +86,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if seen.is_present() { seen } else { LeafGuard::lock(self.memory(), leaf).entry() }
     }
 
-    /// Asks for what was stored to be written to where it comes from. There is nowhere to write to here: what is left
-    /// are the errors, and that with [`SyncFlags::SYNC`] the next store to each page of a shared file that hears of
-    /// stores ([`WriteNotice::Fault`]) faults again in this space, as after Linux has written it back.
+    /// Asks for stored pages to be written back to what they come from. There is nothing to write to here. What remains
+    /// is Linux's errors, and its faults: with [`SyncFlags::SYNC`] the next store to each page of a shared file that
+    /// hears of stores ([`WriteNotice::Fault`]) faults again in this space, as after a write-back.
     pub fn msync(&self, range: AddressRange, flags: SyncFlags) -> Result<(), CallError> {
         let AddressRange { start, len_bytes } = range;
         if !start.is_page_aligned() {

@@ -21,12 +21,12 @@ use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
-use crate::index::{Edit, Entry, Index, Spare};
+use crate::index::{Edit, Index, IndexEntry, Spare};
 use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutant;
-use faultless_platform::{Access, Atomic, Event, Ordering};
+use faultless_platform::{Atomic, Ordering, TouchKind, Tracepoint};
 
 /// An area that stays or comes, with what it shall be.
 struct Piece<P: System, D: Design<P>> {
@@ -44,8 +44,8 @@ impl<P: System, D: Design<P>> Clone for Piece<P, D> {
 impl<P: System, D: Design<P>> Copy for Piece<P, D> {}
 
 impl<P: System, D: Design<P>> Piece<P, D> {
-    fn entry(&self) -> Entry<Area<P, D>> {
-        Entry { start: self.view.start.get(), end: self.view.end.get(), area: self.area }
+    fn entry(&self) -> IndexEntry<Area<P, D>> {
+        IndexEntry { start: self.view.start.get(), end: self.view.end.get(), area: self.area }
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     edit: Option<Edit<'a, P>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
-    /// What the change is about: beside it areas only get other bounds.
+    /// The range that changes; outside it only areas' bounds move.
     range: PageRange,
     /// All areas that start in here take part.
     span: (u64, u64),
@@ -235,7 +235,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         change.plan(range, new)?;
         change.count_before();
         change.prepare_edit()?;
-        P::touch((&raw const change).cast(), size_of_val(&change), Access::Write);
+        P::touch((&raw const change).cast(), size_of_val(&change), TouchKind::Write);
         Ok(change)
     }
 }
@@ -303,12 +303,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
-        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), Access::Write);
+        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), TouchKind::Write);
         if P::WATCHED {
             // SAFETY: just written, and still ours.
             let area = unsafe { area.as_ref() };
-            P::trace(Event::named("an area's bounds and rights", area));
-            P::trace(Event::named(D::AREA_STATE_NAME, &area.state));
+            P::trace(Tracepoint::named("an area's bounds and rights", area));
+            P::trace(Tracepoint::named(D::AREA_STATE_NAME, &area.state));
         }
         Ok(area)
     }
@@ -392,8 +392,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         held.end();
     }
 
-    /// Says whether the change only puts something into a hole, and faults elsewhere need not be waited for: they may
-    /// see a neighbour's bounds before or after, but one root.
+    /// Says whether the change only fills a hole, so that no fault need be waited for: faults elsewhere may see a
+    /// neighbour's bounds as they were or as they are, and its root is the same in both.
     fn only_adds(&self) -> bool {
         let keeps_root = |piece: &Piece<P, D>| {
             piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
@@ -403,7 +403,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             && self.pieces.iter().flatten().all(keeps_root)
     }
 
-    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    /// As [`Change::commit_and_hold`], without waiting for the faults that are at work in areas that grow.
     fn commit_addition_beside(self) -> Held<'a, P, D> {
         let removed = self.announce();
         self.put_in_force(removed)
@@ -443,8 +443,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
     }
 
-    /// Puts a change in force that leaves an area which leaves, and counts nothing yet. Faults are to be waited for:
-    /// they may still use what goes, and what they read of areas that are cut is right beside the range (I5 of `area`).
+    /// Puts a change in force that leaves a leaving area behind, and counts nothing yet. The caller waits for faults
+    /// afterwards: they may still use what goes. What they read of areas that are cut is right beside the range (I5 of
+    /// `area`).
     pub(super) fn commit_departure(mut self) -> Departing<P, D> {
         let removed = self.announce();
         self.publish();
@@ -635,7 +636,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-/// Returns what an area is that meets a range. Its root stays if the change cuts it, or may join it with what is new.
+/// Returns a view of an area that meets a range. The area's root is pinned if the change cuts the area, or may join it
+/// with what is new.
 fn neighbour<P: System, D: Design<P>>(
     entry: &AreaAt<'_, P, D>,
     range: PageRange,

@@ -21,7 +21,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use faultless_phys::Slab;
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Event, Ordering};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Tracepoint};
 
 /// A counted reference to an address space; the last one to go unmaps everything.
 ///
@@ -97,11 +97,11 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
 
     /// Tells observers what lies where.
     fn tell_names(&self) {
-        P::trace(Event::named("the address space's counts", &**self));
-        P::trace(Event::named("the root of the area index", &self.index));
-        P::trace(Event::named("the lock of the area index", &self.state));
-        P::trace(Event::named("the set of CPUs that use the address space", self.users()));
-        P::trace(Event::named("the address-space lock (its count of readers and writers)", &self.lock));
+        P::trace(Tracepoint::named("the address space's counts", &**self));
+        P::trace(Tracepoint::named("the root of the area index", &self.index));
+        P::trace(Tracepoint::named("the lock of the area index", &self.state));
+        P::trace(Tracepoint::named("the set of CPUs that use the address space", self.users()));
+        P::trace(Tracepoint::named("the address-space lock (its count of readers and writers)", &self.lock));
     }
 
     /// Takes a counted reference over.

@@ -64,8 +64,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let asked = request.flags() | self.default_flags();
         self.check_lock(asked, len)?;
         self.check_kind(request)?;
-        // Memory that may be dropped is never locked. Linux finds that out after it checked the limit, and makes the
-        // pages of what was to be locked all the same.
+        // Memory that may be dropped is never locked. Linux notices that after it has checked the limit, and makes the
+        // pages as if they were locked.
         let flags = if asked.contains(AreaFlags::DROPPABLE) { asked - AreaFlags::LOCKS } else { asked };
         // mprotect can't make a shared one writable later.
         let is_read_only =

@@ -86,7 +86,7 @@ pub use list::AreaList;
 pub use lock::{LockAll, PageLock};
 pub use map_lock::{MapLock, WholeSpace};
 pub(crate) use permit::{AreaAt, ReadPermit, SpaceReadGuard};
-pub use promises::{Change, Cursor, Promises, Tally};
+pub use promises::{Cursor, EntryChange, Promises, Tally};
 pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};
 

@@ -119,7 +119,7 @@ impl<P: System, D: Design<P>> Copy for AreaAt<'_, P, D> {}
 
 impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
     #[inline]
-    fn new(entry: index::Entry<Area<P, D>>) -> Self {
+    fn new(entry: index::IndexEntry<Area<P, D>>) -> Self {
         Self { start: VirtAddr::new(entry.start), end: VirtAddr::new(entry.end), area: entry.area, permit: PhantomData }
     }
 

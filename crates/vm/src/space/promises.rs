@@ -31,7 +31,7 @@ use faultless_platform::{AtomicInteger, Ordering};
 /// What `embed/design` does for munmap and mprotect, with the range locked by the design's own lock:
 ///
 /// ```
-/// use faultless_vm::design::{Change, Cursor, Design, MapLock, Promises, Tally};
+/// use faultless_vm::design::{EntryChange, Cursor, Design, MapLock, Promises, Tally};
 /// use faultless_vm::{CallError, PageRange, Protection, Space, System};
 ///
 /// /// Gives all that is promised in a range other rights, and keeps the counts of the space right.
@@ -44,7 +44,7 @@ use faultless_platform::{AtomicInteger, Ordering};
 ///     view.recount(before.sizes(), after.sizes(), view.space().limits().max_map_count)?;
 ///     let mut cursor: Cursor<'_, P, D> = view.cursor(range);
 ///     cursor.hold_tables()?;
-///     cursor.change(|_, _| Change::Protect(rights));
+///     cursor.change(|_, _| EntryChange::Protect(rights));
 ///     Ok(())
 /// }
 /// ```
@@ -59,7 +59,7 @@ pub struct Promises<'a, P: System, D: Design<P>>(&'a Space<P, D>);
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum EntryChange {
     /// It stays.
     Keep,
     /// Nothing is left.
@@ -70,7 +70,7 @@ pub enum Change {
     Protect(Protection),
 }
 
-impl Change {
+impl EntryChange {
     fn apply(self, old: Entry) -> Entry {
         match self {
             Self::Keep => old,
@@ -214,7 +214,7 @@ impl<P: System, D: Design<P>> Cursor<'_, P, D> {
 
     /// Changes the entries of those pages of the range that have a table. `decide` may be asked again about a page
     /// whose accessed and dirty bits a CPU set meanwhile.
-    pub fn change(&mut self, mut decide: impl FnMut(VirtAddr, Entry) -> Change) {
+    pub fn change(&mut self, mut decide: impl FnMut(VirtAddr, Entry) -> EntryChange) {
         self.entries.change(&mut |page, entry| decide(page, entry).apply(entry));
     }
 }

@@ -44,11 +44,11 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Gives an area that has no root one without the space's lock; nothing if only its holders may.
+    /// Gives an area its first root without the space's lock; `None` if only the lock's holders may.
     ///
     /// # Safety
-    /// Until the caller's RCU section ends, nobody changes the area, of which `view` is the view, nor any area in the
-    /// index of which `stays` is true.
+    /// Until the caller's RCU section ends, nobody changes the area, whose view `view` is, nor any area in the index
+    /// for which `stays` returns true.
     pub(crate) unsafe fn give_root(
         &self,
         area: &Area<P, D>,

@@ -1,8 +1,8 @@
-//! What a forked space gets of its parent's entries.
+//! Copying a parent's entries to a forked space.
 //!
 //! # Guarantee
-//! Private pages that both have afterwards may be written by neither. The caller takes what CPUs remember of the
-//! parent's entries away.
+//! Neither space may write the private pages that both have afterwards. The caller takes the parent's translations out
+//! of the CPUs' TLBs.
 
 use super::Translations;
 use super::frames;
@@ -20,7 +20,7 @@ use faultless_platform::Ordering;
 pub(crate) enum Kept {
     /// Private pages, shared from now on, and guards.
     All,
-    /// Guards; what is shared anyway its faults will find.
+    /// Guards alone: the child's faults find the pages, which are shared anyway.
     Guards,
 }
 
@@ -33,7 +33,8 @@ pub(crate) enum NotCopied {
 }
 
 impl<P: System> Translations<P> {
-    /// Copies entries of a range to a child that nobody else knows. The caller has the space's lock for writing.
+    /// Copies the entries of a range to a child that nobody else knows yet. The caller has the space's lock for
+    /// writing.
     pub(crate) fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), NotCopied> {
         let mut result = Ok(());
         self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
@@ -78,7 +79,7 @@ impl<P: System> Translations<P> {
     }
 }
 
-/// Takes the right to write from an entry; returns what the child gets.
+/// Takes the right to write from an entry; returns the child's entry.
 fn share<P: System>(slot: Slot<'_, P>) -> Entry {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.

@@ -1,8 +1,8 @@
-//! Leaf tables that count their entries, and go with the last of them: for maps that are the entries themselves.
+//! Leaf tables that count their entries and are freed with the last of them, for maps that consist of entries alone.
 //!
 //! # Guarantee
 //! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`CountedEntries`] is dropped,
-//! no CPU has a translation that is stronger than the entries, and the frames and tables that went are given back.
+//! no CPU has a translation that is stronger than the entries, and the frames and tables that went are freed.
 //!
 //! A caller whose decision panics has changed the entries before that one, and what counts them says so.
 //!
@@ -39,8 +39,8 @@ use faultless_platform::{Atomic, Ordering};
 use faultless_sync::RcuGuard;
 
 impl<P: System> Translations<P> {
-    /// Visits the entries of these addresses that are not empty, ascending, each as it is at some instant, while tables
-    /// may go. The visit does not sleep.
+    /// Visits the entries of a range that are not empty, ascending, each as it is at some instant; tables may go
+    /// meanwhile. The visit does not sleep.
     pub(crate) fn visit_entries(&self, addresses: Range<u64>, visit: &mut dyn FnMut(VirtAddr, Entry)) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, addresses, &mut |_, part| {
@@ -66,7 +66,7 @@ pub(crate) struct CountedEntries<'a, P: System> {
     gather: Gather<'a, P>,
     /// Pages that were taken away and are not off the resident size yet.
     nr_freed: u64,
-    /// First byte behind what the tables that it holds cover.
+    /// First address behind what the held tables cover.
     held: u64,
 }
 
@@ -98,7 +98,7 @@ impl<'a, P: System> LockedLeaf<'a, P> {
 
     /// Adds to the table's count (I1); says whether nothing is left.
     fn count(&self, added: i64) -> bool {
-        // SAFETY: whoever has the lock of a table in the tree has its words.
+        // SAFETY: whoever holds the lock of a table in the tree may use its words.
         let count = unsafe { self.memory.page(self.leaf.table).owned() }.index();
         // Relaxed: under the table's lock.
         let now = count.load(Ordering::Relaxed).wrapping_add_signed(added);
@@ -125,11 +125,11 @@ impl<'a, P: System> CountedEntries<'a, P> {
         Self { translations, range, gather, nr_freed: 0, held: range.start().get() }
     }
 
-    /// Makes the tables that the range lacks, and keeps those that it has until this is dropped: what is then changed
-    /// lacks no memory. May sleep.
+    /// Makes the tables that the range lacks, and keeps all of the range's tables until this is dropped, so that later
+    /// changes need no memory. May sleep.
     pub(crate) fn hold_tables(&mut self) -> Result<(), OutOfFrames> {
         while self.held < self.range.end().get() {
-            // Those above the leaves stay (I3), so that no section is needed; the leaf is walked to again.
+            // Tables above the leaves stay (I3), so no section is needed; the leaf is walked to again.
             self.translations.tables.walk_or_grow(self.translations.memory(), self.held)?;
             if let Some(locked) = LockedLeaf::lock(self.translations, self.held) {
                 locked.count(1);
@@ -139,8 +139,8 @@ impl<'a, P: System> CountedEntries<'a, P> {
         Ok(())
     }
 
-    /// Changes the entries of those pages of the range that have a table to what `decide` says, which may be asked
-    /// again about a page whose accessed and dirty bits a CPU set meanwhile.
+    /// Changes the entry of each page of the range that has a table to what `decide` returns. `decide` is asked again
+    /// if a CPU sets the entry's accessed or dirty bit meanwhile.
     pub(crate) fn change(&mut self, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) {
         let translations = self.translations;
         translations.tables.for_each_leaf(translations.memory(), self.range.numbers(), &mut |_, part| {
@@ -219,12 +219,12 @@ fn exchange<P: System>(slot: Slot<'_, P>, mut decide: impl FnMut(Entry) -> Entry
     }
 }
 
-/// Says whether an entry maps a page, whether its rights let the hardware use it or not.
+/// Says whether an entry maps a page, even if its rights keep the hardware from using it.
 fn has_page(entry: Entry) -> bool {
     !entry.is_vacant() && !entry.is_guard()
 }
 
-/// The number of a table's entries that are not empty; for the checker.
+/// Returns the number of a table's entries that are not empty, for the checker.
 pub(crate) fn counted_entries<P: System>(memory: &P::Frames, table: Pfn) -> u64 {
     // SAFETY: nobody changes the table meanwhile.
     let count = unsafe { memory.page(table).owned() }.index();

@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, Bulk, Event, Holds, Ordering, PAGE_BYTES, Platform};
+use faultless_platform::{Atomic, Bulk, Holds, Ordering, PAGE_BYTES, Platform, Tracepoint};
 
 /// The frame has as many references as it can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ pub(crate) fn alloc_table<P: Platform>(memory: &impl FrameSource<P>, holds: Opti
 fn tell_table<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     if P::WATCHED {
         let address = memory.frame(pfn).addr();
-        P::trace(Event::Named { name: "entries of a page table", address, len_bytes: PAGE_BYTES });
-        P::trace(Event::named("the lock and the counts of a page table", memory.page(pfn)));
+        P::trace(Tracepoint::Named { name: "entries of a page table", address, len_bytes: PAGE_BYTES });
+        P::trace(Tracepoint::named("the lock and the counts of a page table", memory.page(pfn)));
     }
 }
 

@@ -26,7 +26,7 @@ impl<P: System> Translations<P> {
         Ok(())
     }
 
-    /// Guards the pages of a range, which has its tables, and drops what they held.
+    /// Guards the pages of a range whose tables exist, and drops what they held.
     pub(crate) fn install_guards(&self, part: PageRange) {
         let mut gather = Gather::new(self, part);
         let mut nr_dropped = 0;

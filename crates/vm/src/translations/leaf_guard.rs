@@ -1,8 +1,8 @@
 //! A leaf table's lock.
 //!
 //! # Guarantee
-//! While somebody has a [`LeafGuard`], an entry of the table changes by nobody else, but for accessed and dirty bits,
-//! and for empty ones that a design fills freely.
+//! While somebody has a [`LeafGuard`], nobody else changes an entry of the table, except that CPUs set accessed and
+//! dirty bits, and that some designs fill empty entries without the lock.
 
 use super::table::Leaf;
 use crate::entry::Entry;
@@ -10,9 +10,10 @@ use crate::system::System;
 use faultless_phys::FrameSource;
 use faultless_platform::{Holds, Ordering};
 
-/// Holds a leaf table's lock, and its address if it has none of its own ([`crate::translations::table::TableMap`]).
+/// Holds a leaf table's lock, and maps the table if it has no address of its own
+/// ([`crate::translations::table::TableMap`]).
 ///
-/// Having it tells you that the entry changes by nobody else, but for accessed and dirty bits.
+/// Having it tells you that nobody else changes the entry, but for accessed and dirty bits.
 pub(crate) struct LeafGuard<'a, P: System> {
     memory: &'a P::Frames,
     leaf: Leaf<'a, P>,
@@ -51,14 +52,14 @@ impl<'a, P: System> LeafGuard<'a, P> {
         self.leaf.slot.store(entry, Ordering::Release);
     }
 
-    /// Puts `entry` in place of `seen`; says whether it did, or a walk had set bits in `seen`.
+    /// Replaces `seen` by `entry`; says whether it did. It does not if a walk has set bits meanwhile.
     pub(crate) fn exchange(&self, seen: Entry, entry: Entry) -> bool {
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits, and with the
         // Acquire in `table::load`. Relaxed on failure: the fault starts over.
         self.leaf.slot.exchange(seen, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Leaves `left`, which is not present, and returns what was there, with the bits that a CPU's walk set until now.
+    /// Swaps in `left`, which is not present, and returns what was there, with all bits that walks have set.
     pub(crate) fn take(&self, left: Entry) -> Entry {
         debug_assert!(!left.is_present(), "the entry is to be out of the walks' reach");
         // ORDER: AcqRel pairs with the compare-and-swap of a walk that sets accessed and dirty bits.

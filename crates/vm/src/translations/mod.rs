@@ -1,9 +1,9 @@
-//! A space's translations: its page tables, and who may have what of them in a TLB.
+//! A space's translations: its page tables, and which CPUs may have them in a TLB.
 //!
 //! # Guarantee
 //! Nothing here knows areas, an index or a design: nothing has a type parameter for one, and no file imports the map's
-//! rooms (`.ci/border`). The map says which range, and what lies around it; the rooms here do it to entries, tables and
-//! TLBs.
+//! rooms (`.ci/border`). The map says which range changes, and what lies around it; the rooms here change entries,
+//! tables and TLBs.
 //!
 //! # Who locks what
 //! The map's calls have the space's lock, or keep everybody else out of the range, while they call; the rooms take a
@@ -13,7 +13,7 @@
 //! `table` is the tree, `slot` an entry's place in it and `leaf_guard` a leaf's lock; `frames` is what entries hold.
 //! `tlb` and `shootdown` are the CPUs' side. What calls do to entries: `zap` empties them, `guards` puts guards there,
 //! `lazy_free` gives pages up, `rights` changes what is allowed, `copy` is fork's part, `moves` mremap's, `counted` is
-//! for maps that are the entries themselves, `written` finds pages that were stored to. `gather` takes out of TLBs what
+//! for maps that consist of entries, `written` finds pages that were stored to. `gather` takes out of TLBs what
 //! was emptied, `resident` counts.
 
 pub(crate) mod copy;
@@ -102,7 +102,7 @@ pub(crate) struct Translations<P: System> {
     pub(crate) tables: Tables<P>,
     /// CPUs that may have translations of this space (mm_cpumask).
     pub(crate) users: AtomicCpuSet<P>,
-    /// Who looks areas, the index and tables up without the semaphore.
+    /// The CPUs that look up areas, the index and tables without the semaphore.
     pub(crate) lookers: Lookers<P>,
     /// See `gather`.
     pub(crate) nr_gathers: P::AtomicU32,
@@ -167,7 +167,7 @@ impl<P: System> Translations<P> {
         self.resident.add(self.memory(), nr_pages);
     }
 
-    /// Takes pages off the resident size, which may have been at its largest.
+    /// Takes pages off the resident size, and notes its peak.
     pub(crate) fn shrink_resident(&self, nr_pages: u64) {
         self.resident.shrink(self.memory(), nr_pages);
     }

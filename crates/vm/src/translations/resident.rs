@@ -17,7 +17,7 @@ use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 use faultless_sync::AtomicCpuSet;
 
-/// So many CPUs' counts are summed up each time.
+/// How many CPUs' counts are summed each time.
 const NR_SUMMED: usize = 8;
 const SLACK: u64 = 32;
 
@@ -77,7 +77,7 @@ impl<P: System> Resident<P> {
         count.store(before.wrapping_add(nr_pages), Ordering::Relaxed);
     }
 
-    /// Takes pages away that are not in the tables any more.
+    /// Subtracts pages that are no longer in the tables.
     pub(crate) fn remove(&self, memory: &P::Frames, nr_pages: u64) {
         self.add(memory, nr_pages.wrapping_neg());
     }

@@ -11,7 +11,7 @@ use crate::entry::{Entry, EntryFlags};
 use crate::system::System;
 use faultless_platform::Ordering;
 
-/// Which pages of a range that becomes writable do so at once; the others at the next store, as on Linux.
+/// Which pages become writable at once when their range does; the others do at their next store, as on Linux.
 #[derive(Clone, Copy)]
 pub(crate) enum Upgrade {
     /// None: the range may not be written.
@@ -25,8 +25,8 @@ pub(crate) enum Upgrade {
 }
 
 impl<P: System> Translations<P> {
-    /// Gives the entries of a range the rights of `rights`, the flags of a page there that stores may not reach, and
-    /// lets stores reach those that `upgrade` names.
+    /// Gives the entries of a range the rights of `rights`, which are those of a page that may not be stored to, and
+    /// lets stores reach the pages that `upgrade` names.
     pub(crate) fn set_rights(&self, range: PageRange, rights: EntryFlags, upgrade: Upgrade) {
         self.weaken(range, |slot, _| set_entry_rights(slot, rights, upgrade));
     }

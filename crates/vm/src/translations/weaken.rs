@@ -1,7 +1,7 @@
 //! Entries of a range that lose rights.
 //!
 //! # Guarantee
-//! When [`Translations::weaken`] returns, no CPU remembers of an entry what was taken from it.
+//! When [`Translations::weaken`] returns, no CPU has a translation with a right that was taken away.
 
 use super::Translations;
 use super::gather::Gather;

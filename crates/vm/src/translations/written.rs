@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A page that is stored to between two calls of [`Translations::collect_written`], and still mapped, is reported by
-//! the second of them, whatever other CPUs and map calls do; of one that is stored to during a call, that call or the
-//! next reports it. More pages may be reported than were stored to: those that a map call made writable meanwhile.
+//! the second of them, whatever other CPUs and map calls do; a page that is stored to during a call is reported by that
+//! call or the next. Pages that a map call made writable meanwhile may be reported without a store.
 //!
 //! # How
 //! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
@@ -34,7 +34,8 @@ use faultless_phys::{FrameSource, Kind};
 use faultless_platform::Ordering;
 
 impl<P: System> Translations<P> {
-    /// Visits the pages of a range that were stored to since the last call, ascending; their first bytes' addresses.
+    /// Visits the pages of a range that were stored to since the last call, by the addresses of their first bytes,
+    /// ascending.
     ///
     /// `visit` is called under the lock of a page table. The caller has the space's lock, shared at least.
     pub(crate) fn collect_written(&self, range: PageRange, visit: &mut dyn FnMut(VirtAddr)) {
@@ -52,8 +53,8 @@ impl<P: System> Translations<P> {
         entry.has(EntryFlags::DIRTY) || self.memory().page(entry.pfn()).kind() == Kind::Anonymous
     }
 
-    /// Lets the next store to each page of a range of shared memory fault, whatever rights it gets until then. What was stored to before is for `collect_written` to report
-    /// still.
+    /// Makes the next store to each page of a range of shared memory fault, whatever rights it gets until then.
+    /// `collect_written` still reports earlier stores.
     ///
     /// The caller has the space's lock, shared at least.
     pub(crate) fn await_stores(&self, range: PageRange) {

@@ -62,7 +62,7 @@ impl<P: System> Translations<P> {
         self.shrink_by(&progress);
     }
 
-    /// Says whether two leaf tables or more have entries of the range that are not empty, at some instant each.
+    /// Says whether at least two leaf tables have entries of the range that are not empty, each at some instant.
     pub(crate) fn has_entries_in_two_tables(&self, range: PageRange) -> bool {
         let (memory, mut nr_tables) = (self.memory(), 0);
         let _reading = self.look();
@@ -76,7 +76,7 @@ impl<P: System> Translations<P> {
         nr_tables == 2
     }
 
-    /// Takes away the tables of `part` that lie wholly in `hole`, of which nothing is mapped.
+    /// Takes away the tables of `part` that lie wholly in `hole`, where nothing is mapped.
     pub(crate) fn prune(&self, part: Range<u64>, hole: Range<u64>, gather: &mut Gather<'_, P>) {
         self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));
     }

@@ -213,7 +213,7 @@ fn store_when_mapped<D: Tested>(guest: &Guest<'_, Native, D>) {
 }
 
 for_each_design!(a_cpu_whose_program_sleeps_is_asked_once, D, {
-    let (sleeper, may_wake) = (AtomicU64::new(0), faultless_sync::Event::<Native>::new());
+    let (sleeper, may_wake) = (AtomicU64::new(0), faultless_sync::Completion::<Native>::new());
     beside::<D>(
         |world, space| {
             let guest = Guest::new(space);
@@ -299,7 +299,7 @@ struct InboxLines {
 
 impl Sink for InboxLines {
     fn note(&self, happening: &Happening) {
-        let faultless_platform::Event::LockTaken { lock, site, .. } = happening.event else { return };
+        let faultless_platform::Tracepoint::LockTaken { lock, site, .. } = happening.event else { return };
         if lock.name == "tlb_inbox" {
             self.nr_locked.fetch_add(1, Ordering::SeqCst);
             self.all.lock().expect("no panic").insert(site.line());

@@ -9,7 +9,7 @@ use crate::system::System;
 use crate::translations::frames;
 use core::mem::MaybeUninit;
 use faultless_phys::{FrameSource, Pfn};
-use faultless_platform::Access;
+use faultless_platform::TouchKind;
 
 /// How many numbers are put in at a time.
 pub(super) const RUN: usize = 256;
@@ -45,7 +45,7 @@ impl Stored {
         }
         let Some(frame) = self.last else { return false };
         let place = place::<P>(memory, frame, self.nr_runs % RUNS_A_FRAME);
-        P::touch(place.cast(), size_of_val(run), Access::Write);
+        P::touch(place.cast(), size_of_val(run), TouchKind::Write);
         // SAFETY: the frame is ours alone, and has room for so many runs.
         unsafe { place.write(MaybeUninit::new(*run)) };
         self.nr_runs += 1;
@@ -60,7 +60,7 @@ impl Stored {
             let first = (nr_runs - 1) / RUNS_A_FRAME * RUNS_A_FRAME;
             for run in 0..nr_runs - first {
                 let place = place::<P>(memory, frame, run);
-                P::touch(place.cast(), size_of::<[Pfn; RUN]>(), Access::Read);
+                P::touch(place.cast(), size_of::<[Pfn; RUN]>(), TouchKind::Read);
                 // SAFETY: a run was written there.
                 visit(unsafe { (*place).assume_init_ref() });
             }

@@ -59,13 +59,13 @@ pub struct Filling {
 
 impl Filling {
     /// Returns the word that fresh memory holds.
-    pub(super) fn word(self) -> u64 {
+    pub fn word(self) -> u64 {
         u64::from_ne_bytes([self.what.byte; 8])
     }
 
     /// Says whether a mapping starts as the byte. Stacks are no allocator's, and what may not be written yet is no
     /// block.
-    pub(super) fn covers(self, mapping: &Mapping) -> bool {
+    pub fn covers(self, mapping: &Mapping) -> bool {
         let is_writable = mapping.prot.contains(Prot::WRITE);
         let is_private = mapping.flags & MapFlags::TYPE == MapFlags::PRIVATE;
         let is_stack = mapping.flags.intersects(MapFlags::STACK | MapFlags::GROWSDOWN);
@@ -84,7 +84,7 @@ pub fn arms_of(design: &str) -> Vec<String> {
 }
 
 /// Returns the design of an arm, and its way if it has one.
-pub(crate) fn split(arm: &str) -> (&str, Option<Way>) {
+pub fn split(arm: &str) -> (&str, Option<Way>) {
     let Some((design, name)) = arm.split_once('+') else { return (arm, None) };
     (design, Way::ALL.into_iter().find(|way| way.name() == name))
 }

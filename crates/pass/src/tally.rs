@@ -48,7 +48,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts a mismatch.
-    pub(super) fn mismatch(&mut self, event: u32, what: String) {
+    pub fn mismatch(&mut self, event: u32, what: String) {
         self.mismatches += 1;
         self.keep(Mismatch { event, what });
     }
@@ -60,7 +60,7 @@ impl Tally {
     }
 
     /// Counts a difference that its class allows.
-    pub(super) fn classify(&mut self, class: Class) {
+    pub fn classify(&mut self, class: Class) {
         self.classified[class as usize] += 1;
     }
 

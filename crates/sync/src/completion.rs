@@ -16,13 +16,13 @@ const UNSET: u32 = 0;
 const SET: u32 = 1;
 const AWAITED: u32 = 2;
 
-/// Something that happens once, until [`Event::reset`], and that threads wait for asleep.
+/// Something that happens once, until [`Completion::reset`]; threads sleep until it does.
 ///
 /// ```
 /// use faultless_platform::{Processor, Threads, native::{Machine, Native}};
-/// use faultless_sync::Event;
+/// use faultless_sync::Completion;
 ///
-/// let is_ready = Event::<Native>::new();
+/// let is_ready = Completion::<Native>::new();
 /// Native::run(&Machine::new(1), 2, &|thread| {
 ///     Native::enter();
 ///     if thread == 0 { is_ready.wait() } else { is_ready.set() }
@@ -32,12 +32,12 @@ const AWAITED: u32 = 2;
 /// is_ready.reset();
 /// assert!(!is_ready.is_set());
 /// ```
-pub struct Event<P: Processor> {
+pub struct Completion<P: Processor> {
     word: P::AtomicU32,
 }
 
-impl<P: Processor> Event<P> {
-    /// Returns an event that has not happened.
+impl<P: Processor> Completion<P> {
+    /// Returns a completion that has not happened.
     pub fn new() -> Self {
         Self { word: P::AtomicU32::new(UNSET) }
     }
@@ -73,7 +73,7 @@ impl<P: Processor> Event<P> {
     }
 }
 
-impl<P: Processor> Default for Event<P> {
+impl<P: Processor> Default for Completion<P> {
     fn default() -> Self {
         Self::new()
     }
