@@ -160,7 +160,7 @@ impl<P: System> Cpus<P> {
     ///
     /// # Safety
     /// The calling thread owns `cpu`, or nobody does and none can take it meanwhile; `act` does not call this again.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn with_tlb<R>(&self, cpu: usize, act: impl FnOnce(&mut Tlb) -> R) -> R {
         // SAFETY: the caller's promise.
         act(unsafe { &mut *self.cpus.get(cpu).tlb.get() })
