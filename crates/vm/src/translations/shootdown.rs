@@ -187,7 +187,7 @@ impl<P: System> Cpus<P> {
         // entry from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
         P::fence(Ordering::SeqCst);
         let me = P::cpu();
-        let mut targets = users.snapshot();
+        let mut targets = users.snapshot_below(self.cpus.nr_cpus());
         targets.remove(me);
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
