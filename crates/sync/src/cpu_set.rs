@@ -30,7 +30,7 @@ const WORDS: usize = MAX_CPUS / u64::BITS as usize;
 /// set.insert(70);
 /// assert!(set.contains(70) && set.members_below(64).eq([3]));
 /// assert!(set.remove(3));
-/// assert!(set.snapshot().iter().eq([70]));
+/// assert!(set.snapshot().iter().eq([70]) && set.snapshot_below(71) == set.snapshot());
 /// ```
 pub struct AtomicCpuSet<P: Processor> {
     words: [P::AtomicU64; WORDS],
@@ -71,8 +71,14 @@ impl<P: Processor> AtomicCpuSet<P> {
 
     /// Returns the members as a plain set, word by word.
     pub fn snapshot(&self) -> CpuSet {
+        self.snapshot_below(MAX_CPUS)
+    }
+
+    /// As [`AtomicCpuSet::snapshot`], where all members are below `nr_cpus`: words of others are not looked at.
+    #[inline]
+    pub fn snapshot_below(&self, nr_cpus: usize) -> CpuSet {
         let mut set = CpuSet::new();
-        for (index, word) in self.words.iter().enumerate() {
+        for (index, word) in self.words.iter().take(nr_cpus.div_ceil(u64::BITS as usize)).enumerate() {
             // Relaxed: as in `insert`.
             set.insert_word(index, word.load(Ordering::Relaxed));
         }

@@ -215,12 +215,14 @@ impl<P: System, D: Design<P>> Area<P, D> {
     }
 
     /// Gives the area a reverse-map root unless it has one (I3); returns the one in force. Under the space's lock.
+    #[inline]
     pub(crate) fn root_or_set(&self, fresh: impl FnOnce() -> u64) -> u64 {
         let root = self.root();
-        if root != 0 {
-            return root;
-        }
-        let fresh = fresh();
+        if root != 0 { root } else { self.set_root(fresh()) }
+    }
+
+    #[cold]
+    fn set_root(&self, fresh: u64) -> u64 {
         loop {
             // Relaxed: the root is an identity, nothing is reached through it; two faults may race, and one value wins.
             let word = self.root.load(Ordering::Relaxed);

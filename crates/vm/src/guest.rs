@@ -15,7 +15,7 @@ use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
 use crate::system::System;
 use crate::translations::table::Leaf;
-use crate::translations::tlb;
+use crate::translations::tlb::{self, Tlb};
 use crate::words::{load_words, store_words};
 use faultless_phys::FrameSource;
 use faultless_platform::mutant;
@@ -328,7 +328,7 @@ fn byte_offset(address: u64) -> usize {
 }
 
 /// Finds the entry of an address in the TLB or the tables; otherwise says whether one was present.
-#[inline]
+#[inline(always)]
 fn translate<P: System, D: Design<P>>(
     space: &Space<P, D>,
     cpu: usize,
@@ -336,26 +336,24 @@ fn translate<P: System, D: Design<P>>(
     access: Access,
 ) -> Result<Entry, bool> {
     let page = page_floor(address);
-    let cpus = space.vm().cpus();
-    // SAFETY: this thread owns the CPU, in guest.
-    match unsafe { cpus.with_tlb(cpu, |tlb| tlb.lookup(space.id(), page, access)) } {
+    let look = |tlb: &mut Tlb| match tlb.lookup(space.id(), page, access) {
         Some(entry) => Ok(entry),
-        None => {
-            let entry = walk(space, page, access)?;
-            // SAFETY: as above.
-            unsafe { cpus.with_tlb(cpu, |tlb| tlb.fill(space.id(), page, entry)) };
-            Ok(entry)
-        }
-    }
+        None => walk(space, tlb, page, access),
+    };
+    // SAFETY: this thread owns the CPU, in guest; a walk looks into no TLB but this one.
+    unsafe { space.vm().cpus().with_tlb(cpu, look) }
 }
 
-/// The hardware's walk: sets the accessed and dirty bits.
-fn walk<P: System, D: Design<P>>(space: &Space<P, D>, page: u64, access: Access) -> Result<Entry, bool> {
+/// The hardware's walk: sets the accessed and dirty bits, and remembers the entry.
+#[inline(never)]
+fn walk<P: System, D: Design<P>>(space: &Space<P, D>, tlb: &mut Tlb, page: u64, access: Access) -> Result<Entry, bool> {
     space.vm().events().note(Event::TlbMiss, page);
     if page >= crate::addr::USER_END {
         return Err(false);
     }
-    use_entry(space.tables().walk_in_hardware(space.memory(), page).ok_or(false)?, access)
+    let entry = use_entry(space.tables().walk_in_hardware(space.memory(), page).ok_or(false)?, access)?;
+    tlb.fill(space.id(), page, entry);
+    Ok(entry)
 }
 
 /// Sets an entry's accessed and dirty bits as an access does; if the entry forbids it, says whether one was present.

@@ -179,14 +179,14 @@ fn mmap_sem_costs_what_its_table_says() {
         &[
             ("fault", [48, 3, 3, 5]),
             ("mmap", [42, 3, 2, 8]),
-            ("mprotect", [70, 5, 2, 9]),
-            ("mprotect back", [62, 6, 1, 9]),
-            ("madvise dontneed", [14, 4, 0, 4]),
-            ("mremap move", [288, 9, 14, 16]),
-            ("munmap", [48, 6, 1, 10]),
+            ("mprotect", [67, 5, 2, 9]),
+            ("mprotect back", [60, 6, 1, 9]),
+            ("madvise dontneed", [13, 4, 0, 4]),
+            ("mremap move", [270, 9, 14, 16]),
+            ("munmap", [42, 6, 1, 10]),
             ("brk up", [49, 3, 2, 9]),
-            ("brk down", [54, 6, 1, 11]),
-            ("fork, child ends", [688 + DEBUG_LOOKS, 6, 9, 4]),
+            ("brk down", [48, 6, 1, 11]),
+            ("fork, child ends", [658 + DEBUG_LOOKS, 6, 9, 4]),
         ],
     );
 }
@@ -195,14 +195,14 @@ fn mmap_sem_costs_what_its_table_says() {
 const SPF_WITH_INDEX_LOCK: &[Row] = &[
     ("fault", [64, 5, 7, 7]),
     ("mmap", [47, 5, 2, 10]),
-    ("mprotect", [79, 7, 3, 11]),
-    ("mprotect back", [72, 8, 3, 11]),
-    ("madvise dontneed", [14, 4, 0, 4]),
-    ("mremap move", [299, 13, 15, 20]),
-    ("munmap", [54, 8, 2, 12]),
+    ("mprotect", [76, 7, 3, 11]),
+    ("mprotect back", [70, 8, 3, 11]),
+    ("madvise dontneed", [13, 4, 0, 4]),
+    ("mremap move", [281, 13, 15, 20]),
+    ("munmap", [48, 8, 2, 12]),
     ("brk up", [54, 5, 2, 11]),
-    ("brk down", [60, 8, 2, 13]),
-    ("fork, child ends", [696 + DEBUG_LOOKS, 6, 10, 6]),
+    ("brk down", [54, 8, 2, 13]),
+    ("fork, child ends", [666 + DEBUG_LOOKS, 6, 10, 6]),
 ];
 
 #[test]
@@ -263,14 +263,14 @@ fn vma_lock_costs_what_its_table_says() {
         &[
             ("fault", [56, 3, 4, 5]),
             ("mmap", [44, 3, 2, 8]),
-            ("mprotect", [73, 8, 2, 9]),
-            ("mprotect back", [65, 9, 1, 9]),
-            ("madvise dontneed", [14, 4, 0, 4]),
-            ("mremap move", [290, 11, 14, 16]),
-            ("munmap", [49, 7, 1, 10]),
+            ("mprotect", [70, 8, 2, 9]),
+            ("mprotect back", [63, 9, 1, 9]),
+            ("madvise dontneed", [13, 4, 0, 4]),
+            ("mremap move", [272, 11, 14, 16]),
+            ("munmap", [43, 7, 1, 10]),
             ("brk up", [51, 3, 2, 9]),
-            ("brk down", [55, 7, 1, 11]),
-            ("fork, child ends", [692 + DEBUG_LOOKS, 8, 9, 6]),
+            ("brk down", [49, 7, 1, 11]),
+            ("fork, child ends", [662 + DEBUG_LOOKS, 8, 9, 6]),
         ],
     );
 }
@@ -282,14 +282,14 @@ fn faultless_costs_what_its_table_says() {
         &[
             ("fault", [52, 1, 4, 1]),
             ("mmap", [45, 3, 2, 8]),
-            ("mprotect", [93, 6, 4, 9]),
-            ("mprotect back", [85, 7, 4, 9]),
-            ("madvise dontneed", [15, 4, 0, 4]),
-            ("mremap move", [307, 9, 18, 16]),
-            ("munmap", [56, 6, 3, 10]),
+            ("mprotect", [90, 6, 4, 9]),
+            ("mprotect back", [83, 7, 4, 9]),
+            ("madvise dontneed", [14, 4, 0, 4]),
+            ("mremap move", [289, 9, 18, 16]),
+            ("munmap", [50, 6, 3, 10]),
             ("brk up", [52, 3, 2, 9]),
-            ("brk down", [61, 6, 3, 11]),
-            ("fork, child ends", [699 + DEBUG_LOOKS, 6, 11, 8]),
+            ("brk down", [55, 6, 3, 11]),
+            ("fork, child ends", [669 + DEBUG_LOOKS, 6, 11, 8]),
         ],
     );
 }
@@ -301,15 +301,15 @@ fn spf_srcu_costs_what_its_table_says() {
         &[
             ("fault", [69, 1, 8, 3]),
             ("mmap", [45, 3, 2, 8]),
-            ("mprotect", [77, 5, 3, 9]),
-            ("mprotect back", [67, 6, 3, 9]),
-            ("madvise dontneed", [14, 4, 0, 4]),
+            ("mprotect", [74, 5, 3, 9]),
+            ("mprotect back", [65, 6, 3, 9]),
+            ("madvise dontneed", [13, 4, 0, 4]),
             // A refill of the areas' magazine falls to this call.
-            ("mremap move", [291, 9, 15, 16]),
-            ("munmap", [49, 6, 2, 10]),
+            ("mremap move", [273, 9, 15, 16]),
+            ("munmap", [43, 6, 2, 10]),
             ("brk up", [52, 3, 2, 9]),
-            ("brk down", [55, 6, 2, 11]),
-            ("fork, child ends", [695 + DEBUG_LOOKS, 6, 10, 6]),
+            ("brk down", [49, 6, 2, 11]),
+            ("fork, child ends", [665 + DEBUG_LOOKS, 6, 10, 6]),
         ],
     );
 }

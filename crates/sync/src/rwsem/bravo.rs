@@ -57,10 +57,13 @@ impl<P: Processor> Rwsem<P> {
     #[inline]
     pub(super) fn enter_table(&self) -> Option<Share> {
         let table = self.readers.as_deref()?;
-        // Relaxed: looked at again below.
-        if self.bias.load(Ordering::Relaxed) != ON {
-            return None;
-        }
+        // Relaxed: looked at again by `enter_place`.
+        if self.bias.load(Ordering::Relaxed) == ON { self.enter_place(table) } else { None }
+    }
+
+    /// Takes the reader's place in the table, if it is free and the lock is biased still.
+    #[inline(never)]
+    fn enter_place(&self, table: &ReaderTable<P>) -> Option<Share> {
         let place = table.guess(self.scatter);
         // Relaxed: the fence and the second look order it.
         table.places[place].compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;

@@ -222,13 +222,13 @@ impl<'s, P: System, S: RwSemaphore<P>> Found<'s, P, S> {
 struct TableLock;
 
 impl<P: System> EntryLock<P> for TableLock {
-    #[inline]
+    #[inline(always)]
     fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.memory(), page.leaf))
     }
 
     /// Without sleeping, inside the RCU section: frames that wait for a grace period are the classic path's.
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::try_alloc(memory, Kind::Anonymous)
     }

@@ -152,7 +152,7 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
 struct TableLock;
 
 impl<P: System> EntryLock<P> for TableLock {
-    #[inline]
+    #[inline(always)]
     fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.memory(), page.leaf))
     }

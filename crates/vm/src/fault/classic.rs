@@ -222,7 +222,7 @@ struct ClassicLock<'g> {
 }
 
 impl<P: System> EntryLock<P> for ClassicLock<'_> {
-    #[inline]
+    #[inline(always)]
     fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.memory(), page.leaf))
     }

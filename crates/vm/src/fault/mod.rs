@@ -91,13 +91,21 @@ pub(crate) struct PageFault<'a, P: System> {
     pub(crate) seen: Entry,
 }
 
+impl<P: System> Clone for PageFault<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System> Copy for PageFault<'_, P> {}
+
 /// How a design locks a page's entry for the commit.
 pub(crate) trait EntryLock<P: System> {
     /// Locks the entry, after all that the design checks.
     #[track_caller]
     fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp>;
     /// Takes a frame for the page that is about to be made; its content is anything.
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::alloc(memory, Kind::Anonymous)
     }
@@ -139,7 +147,7 @@ impl<'a, P: System> PageFault<'a, P> {
     }
 
     /// Returns the entry of a private page that this fault makes and nobody else has.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn private_entry(&self, pfn: Pfn) -> Entry {
         let mut flags = self.view.read_only_entry() | EntryFlags::EXCLUSIVE | self.promise();
         if self.view.flags.contains(AreaFlags::WRITE) {
@@ -149,6 +157,7 @@ impl<'a, P: System> PageFault<'a, P> {
     }
 
     /// Puts `entry` in place of what was seen; says whether it did, or another thread was faster.
+    #[inline(always)]
     #[track_caller]
     pub(crate) fn install<L: EntryLock<P>>(&self, lock: &L, entry: Entry) -> Result<bool, GiveUp> {
         if self.rules.fills_freely && self.seen.is_empty() {

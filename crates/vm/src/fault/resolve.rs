@@ -6,10 +6,28 @@ use crate::error::AccessError;
 use crate::system::System;
 
 /// Maps what the area promises at the fault's address.
-#[inline]
+///
+/// The commonest fault, of an untouched page of zeros, becomes part of its caller: what is known of the page then stays
+/// in registers, because only a copy of it goes to the others.
+#[inline(always)]
 pub(crate) fn resolve<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
-    let is_vacant = if page.rules.promises { page.seen.is_vacant() } else { page.seen.is_empty() };
-    if !is_vacant {
+    if is_vacant(page) && matches!(page.behind, Behind::Zeros) {
+        return anonymous::fill(page, lock);
+    }
+    resolve_other(*page, lock)
+}
+
+/// Says whether an entry holds nothing but, maybe, its promise.
+#[inline]
+fn is_vacant<P: System>(page: &PageFault<'_, P>) -> bool {
+    if page.rules.promises { page.seen.is_vacant() } else { page.seen.is_empty() }
+}
+
+/// Maps what is not a page of zeros in a vacant entry.
+#[inline(never)]
+fn resolve_other<P: System>(page: PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+    let page = &page;
+    if !is_vacant(page) {
         return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
     }
     match page.behind {

@@ -18,8 +18,14 @@ pub(super) fn no_page<P: System>(page: &PageFault<'_, P>) -> Stop<P> {
     Stop::Failed(AccessError::NoPage { address: page.fault.address })
 }
 
+/// Writes zeros to a frame, which is the caller's alone.
+#[inline(always)]
+pub(super) fn write_zeros<P: System>(page: &PageFault<'_, P>, pfn: Pfn) {
+    // SAFETY: the frame is the caller's.
+    unsafe { page.instance().write_page(pfn, Bulk::Zero, TagSource::Uniform(0)) };
+}
+
 /// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
-#[inline]
 pub(super) fn write_untouched<P: System>(page: &PageFault<'_, P>, pfn: Pfn) {
     let (content, tags) = match page.behind {
         Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),

@@ -71,14 +71,13 @@ impl<P: System> Node<P> {
     /// Returns the slot that a parent keeps for this node.
     pub(super) fn summary(&self) -> Slot {
         let slots = self.slots();
-        let inside = slots.iter().map(|slot| slot.max_gap);
-        let between = slots.windows(2).map(|pair| pair[1].start - pair[0].end);
-        Slot {
-            start: slots.first().map_or(0, |slot| slot.start),
-            end: slots.last().map_or(0, |slot| slot.end),
-            max_gap: inside.chain(between).max().unwrap_or(0),
-            target: core::ptr::from_ref(self).expose_provenance(),
+        let start = slots.first().map_or(0, |slot| slot.start);
+        let (mut end, mut max_gap) = (start, 0);
+        for slot in slots {
+            max_gap = slot.max_gap.max(slot.start - end).max(max_gap);
+            end = slot.end;
         }
+        Slot { start, end, max_gap, target: core::ptr::from_ref(self).expose_provenance() }
     }
 
     /// Returns the place of the last slot that starts at or below `address`, or 0.

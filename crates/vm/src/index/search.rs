@@ -48,10 +48,10 @@ impl<P: System, T> Index<P, T> {
 
     /// Visits the areas that overlap `range`, ascending.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<T>> + '_ {
-        let mut position = range.start;
+        let mut position = Some(range.start);
         core::iter::from_fn(move || {
-            let entry = self.first_ending_after(position).filter(|entry| entry.start < range.end)?;
-            position = entry.end;
+            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
+            position = (entry.end < range.end).then_some(entry.end);
             Some(entry)
         })
     }

@@ -14,15 +14,14 @@
 
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
-#[cfg(feature = "mutants")]
-use crate::addr::PAGE;
-use crate::addr::{PageRange, VirtAddr};
+use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::index::{Edit, Index, IndexEntry, Spare};
 use crate::system::System;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutant;
@@ -151,6 +150,10 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     range: PageRange,
     /// All areas that start in here take part.
     span: (u64, u64),
+    /// What is free around the range, and it: from the area below to the one above.
+    hole: Range<u64>,
+    /// The one area that takes part, if it is one.
+    only: Option<AreaAt<'a, P, D>>,
     before: Sizes,
 }
 
@@ -222,7 +225,16 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         new: Option<NewArea<P>>,
         reserve: Option<Reserve<'g, P, D>>,
     ) -> Result<Change<'g, P, D>, CallError> {
-        let mut change = Change {
+        let mut change = self.unprepared(range, reserve);
+        change.fill(new)?;
+        Ok(change)
+    }
+
+    /// Returns a change of `range` that is still to be prepared ([`Change::fill`]), where its caller keeps it: it is
+    /// too large to be handed on by calls that are made all the time.
+    #[inline(always)]
+    pub(super) fn unprepared(self, range: PageRange, reserve: Option<Reserve<'g, P, D>>) -> Change<'g, P, D> {
+        Change {
             space: self,
             announced: mutant!(RemovedUnannounced, Announced::All => Announced::Staying),
             reserve,
@@ -230,30 +242,43 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             pieces: [None; 3],
             range,
             span: (range.start().get(), range.end().get()),
+            hole: range.numbers(),
+            only: None,
             before: Sizes::default(),
-        };
-        change.plan(range, new)?;
-        change.count_before();
-        change.prepare_edit()?;
-        P::touch((&raw const change).cast(), size_of_val(&change), TouchKind::Write);
-        Ok(change)
+        }
     }
 }
 
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
-    fn plan(&mut self, range: PageRange, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
-        let permit = self.space;
-        let left = permit.last_starting_before(range.start()).filter(|entry| entry.end >= range.start());
-        let right = permit.containing(range.end());
-        let left = left.map(|entry| self.trimmed_left(&entry, range, new.as_ref()));
+    /// Prepares the change, which puts `new`, or nothing, in place of what its range holds. The caller has checked the
+    /// limits.
+    #[inline(never)]
+    pub(super) fn fill(&mut self, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
+        self.plan(new)?;
+        self.count_before();
+        self.prepare_edit()?;
+        P::touch(core::ptr::from_ref(self).cast(), size_of_val(self), TouchKind::Write);
+        Ok(())
+    }
+
+    fn plan(&mut self, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
+        let (permit, range) = (self.space, self.range);
+        let (below, above) = (permit.last_starting_before(range.start()), permit.first_ending_after(range.end()));
+        let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
+        let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
+        self.hole = hole_start.get()..hole_end.get();
         // An area that merely touches the range matters only if something can join it.
-        let left = left.filter(|(_, is_cut)| *is_cut || new.is_some()).map(|(piece, _)| piece);
-        let right = right.filter(|entry| entry.start < range.end() || new.is_some());
-        let right = match right {
-            Some(entry) => Some(self.trimmed_right(&entry, range, left.as_ref(), new.as_ref())?),
-            None => None,
-        };
-        self.pieces = [left, None, right];
+        let matters = |overlap: bool, touches: bool| overlap || (touches && new.is_some());
+        if let Some(entry) = below
+            && matters(entry.end > range.start(), entry.end == range.start())
+        {
+            self.pieces[0] = Some(self.trimmed_left(&entry, range, new.as_ref()));
+        }
+        if let Some(entry) = above
+            && matters(entry.start < range.end(), entry.start == range.end())
+        {
+            self.pieces[2] = Some(self.trimmed_right(&entry, range, new.as_ref())?);
+        }
         if let Some(new) = new {
             self.place(new)?;
         }
@@ -265,16 +290,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(())
     }
 
-    fn trimmed_left(
-        &self,
-        entry: &AreaAt<'_, P, D>,
-        range: PageRange,
-        new: Option<&NewArea<P>>,
-    ) -> (Piece<P, D>, bool) {
+    fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange, new: Option<&NewArea<P>>) -> Piece<P, D> {
         let view = neighbour(entry, range, new);
-        let is_cut = view.end > range.start();
         let view = AreaView { end: view.end.min(range.start()), ..view };
-        (Piece { area: entry.place(), view, is_fresh: false }, is_cut)
+        Piece { area: entry.place(), view, is_fresh: false }
     }
 
     /// Returns what stays of an area behind the range; a new area if its left part stays too.
@@ -282,14 +301,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         &mut self,
         entry: &AreaAt<'_, P, D>,
         range: PageRange,
-        left: Option<&Piece<P, D>>,
         new: Option<&NewArea<P>>,
     ) -> Result<Piece<P, D>, OutOfFrames> {
         let area = entry.area();
         let old = neighbour(entry, range, new);
         let start = old.start.max(range.end());
         let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
-        if left.is_some_and(|left| left.area == entry.place()) {
+        if self.pieces[0].as_ref().is_some_and(|left| left.area == entry.place()) {
             let area = self.new_area(&view, area.behind().clone())?;
             return Ok(Piece { area, view, is_fresh: true });
         }
@@ -320,21 +338,29 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let may_join_above = new.join != Join::Never;
         let mut view = new.view;
         let mut host = None;
-        if let Some(piece) = left.filter(|piece| may_join_below && piece.view.joins(&view)) {
+        if let Some(piece) = left
+            && may_join_below
+            && piece.view.joins(&view)
+        {
             view = joined(&piece.view, &view);
-            host = left.take();
+            host = Some((piece.area, piece.is_fresh));
+            *left = None;
         }
-        if let Some(piece) = right.filter(|piece| may_join_above && view.joins(&piece.view)) {
+        if let Some(piece) = right
+            && may_join_above
+            && view.joins(&piece.view)
+        {
             view = joined(&view, &piece.view);
-            let other = right.take();
+            let other = (piece.area, piece.is_fresh);
+            *right = None;
             match host {
-                None => host = other,
-                Some(_) if piece.is_fresh => self.space.discard(piece.area),
+                None => host = Some(other),
+                Some(_) if other.1 => self.space.discard(other.0),
                 Some(_) => {}
             }
         }
         let (area, is_fresh) = match host {
-            Some(piece) => (piece.area, piece.is_fresh),
+            Some(host) => host,
             None => (self.new_area(&view, new.behind)?, true),
         };
         self.pieces[1] = Some(Piece { area, view, is_fresh });
@@ -355,16 +381,23 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn count_before(&mut self) {
+        let mut nr_found = 0;
         for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
             self.before.add(entry.area().flags(), entry.end - entry.start);
+            nr_found += 1;
+            self.only = (nr_found == 1).then_some(entry);
         }
     }
 
     /// A known bug: the change is not announced.
     #[cfg(feature = "mutants")]
-    pub(super) fn unannounced(mut self) -> Self {
+    pub(super) fn leave_unannounced(&mut self) {
         self.announced = Announced::Nobody;
-        self
+    }
+
+    /// Returns what will be free around the range, and it, if nothing new comes.
+    pub(super) fn hole(&self) -> Range<u64> {
+        self.hole.clone()
     }
 
     /// Returns how many areas more there will be.
@@ -382,8 +415,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(())
     }
 
-    /// Puts the change in force; `translations` adapts the page tables while faults keep out of the areas.
-    pub(super) fn commit(mut self, translations: impl FnOnce()) {
+    /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
+    #[inline]
+    pub(super) fn commit(&mut self, translations: impl FnOnce()) {
         if self.before.areas == 0 {
             return self.commit_addition();
         }
@@ -403,13 +437,14 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             && self.pieces.iter().flatten().all(keeps_root)
     }
 
-    /// As [`Change::commit_and_hold`], without waiting for the faults that are at work in areas that grow.
-    fn commit_addition_beside(self) -> Held<'a, P, D> {
+    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    fn commit_addition_beside(&mut self) -> Held<'_, 'a, P, D> {
         let removed = self.announce();
         self.put_in_force(removed)
     }
 
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
+    #[inline(never)]
     fn commit_addition(&mut self) {
         for piece in self.pieces.iter().flatten() {
             piece.area().end_change_unpublished();
@@ -420,6 +455,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn publish(&mut self) {
+        debug_assert!(self.edit.is_some(), "a change is put in force once");
         let edit = self.edit.take();
         D::update_index(&self.space, || {
             if let Some(edit) = edit {
@@ -429,18 +465,31 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
-    pub(super) fn commit_and_hold(self) -> Held<'a, P, D> {
+    #[inline(never)]
+    pub(super) fn commit_and_hold(&mut self) -> Held<'_, 'a, P, D> {
         let removed = self.begin();
         self.put_in_force(removed)
     }
 
-    fn put_in_force(mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'a, P, D> {
+    fn put_in_force(&mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'_, 'a, P, D> {
         self.publish();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
         }
         self.account();
-        Held { space: self.space, announced: self.announced, pieces: core::mem::take(&mut self.pieces), removed }
+        Held { removed: Removed { space: self.space, areas: removed }, change: self }
+    }
+
+    /// Lets faults into the areas that stay.
+    fn let_in(&mut self) {
+        for place in &mut self.pieces {
+            if let Some(piece) = place
+                && (self.announced.reaches(false) || piece.is_fresh)
+            {
+                piece.area().end_change();
+            }
+            *place = None;
+        }
     }
 
     /// Puts a change in force that leaves a leaving area behind, and counts nothing yet. The caller waits for faults
@@ -450,12 +499,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let removed = self.announce();
         self.publish();
         let after = self.sizes();
-        for piece in core::mem::take(&mut self.pieces).iter().flatten() {
+        for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
-            if self.announced.reaches(false) || piece.is_fresh {
-                piece.area().end_change();
-            }
         }
+        self.let_in();
         Departing { removed, counted: Counted { before: self.before, after } }
     }
 
@@ -481,7 +528,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             D::announce_range(&piece.area().state, range.clone());
         }
         let mut removed = None;
-        for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
+        let among = || self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1));
+        let mut others = self.only.is_none().then(among);
+        for entry in self.only.into_iter().chain(core::iter::from_fn(|| others.as_mut()?.next())) {
             let area = entry.area();
             let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
             if self.announced.reaches(is_removed) {
@@ -571,33 +620,39 @@ fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
 ///
 /// Overlapping holds end oldest first: the newer may free an area that the older holds.
 #[must_use = "faults stay out of the areas until the change ends"]
-pub(super) struct Held<'a, P: System, D: Design<P>> {
-    space: WritePermit<'a, P, D>,
-    announced: Announced,
-    pieces: [Option<Piece<P, D>>; 3],
-    removed: Option<NonNull<Area<P, D>>>,
+pub(super) struct Held<'c, 'a, P: System, D: Design<P>> {
+    change: &'c mut Change<'a, P, D>,
+    /// Dropped when faults are let in.
+    removed: Removed<'a, P, D>,
 }
 
-impl<P: System, D: Design<P>> Held<'_, P, D> {
+impl<'a, P: System, D: Design<P>> Held<'_, 'a, P, D> {
     /// Lets faults in again, and the removed areas go.
     pub(super) fn end(self) {}
 
-    /// Lets faults into the areas that stay.
-    pub(super) fn let_in(&mut self) {
-        let announced = self.announced;
-        for piece in core::mem::take(&mut self.pieces).iter().flatten() {
-            if announced.reaches(false) || piece.is_fresh {
-                piece.area().end_change();
-            }
-        }
+    /// Lets faults into the areas that stay, and returns those that were removed.
+    pub(super) fn let_in(mut self) -> Removed<'a, P, D> {
+        Removed { areas: self.removed.areas.take(), space: self.removed.space }
     }
 }
 
-impl<P: System, D: Design<P>> Drop for Held<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for Held<'_, '_, P, D> {
     fn drop(&mut self) {
-        self.let_in();
+        self.change.let_in();
+    }
+}
+
+/// Areas that a change in force took off the index; they go when this is dropped.
+#[must_use = "the areas go as soon as this is dropped"]
+pub(super) struct Removed<'a, P: System, D: Design<P>> {
+    space: WritePermit<'a, P, D>,
+    areas: Option<NonNull<Area<P, D>>>,
+}
+
+impl<P: System, D: Design<P>> Drop for Removed<'_, P, D> {
+    fn drop(&mut self) {
         // SAFETY: the change took them off the index; the list is the writer's alone.
-        unsafe { release(&self.space, self.removed) };
+        unsafe { release(&self.space, self.areas.take()) };
     }
 }
 

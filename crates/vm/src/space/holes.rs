@@ -14,10 +14,10 @@ use core::ops::Range;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range that is not mapped any more, drops what they held, and takes away the tables that
-    /// it leaves empty. `pause` is called between one leaf table that holds pages and the next, without a lock.
-    pub(super) fn zap_and_prune(&self, range: PageRange, pause: &mut dyn FnMut()) {
+    /// it leaves empty.
+    pub(super) fn zap_and_prune(&self, range: PageRange) {
         let mut gather = Gather::new(&self.translations, range);
-        self.translations.zap_into(range, Emptied::All, &mut gather, pause);
+        self.translations.zap_into(range, Emptied::All, &mut gather, &mut || ());
         self.prune_into(range, &mut gather);
     }
 

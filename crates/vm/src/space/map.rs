@@ -297,7 +297,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             opening,
             root: 0,
         };
-        let change = self.prepare_change(range, Some(NewArea { view, behind, join: Join::Allowed }))?;
+        let mut change = self.unprepared(range, None);
+        change.fill(Some(NewArea { view, behind, join: Join::Allowed }))?;
         change.commit(|| {
             if held.bytes != 0 {
                 self.translations.zap(range, Emptied::All);
@@ -378,7 +379,9 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         if self.begin_unmapping(range)?.bytes == 0 {
             return Ok(None);
         }
-        Ok(Some(self.prepare_change(range, None)?.commit_removal(range)))
+        let mut change = self.unprepared(range, None);
+        change.fill(None)?;
+        Ok(Some(change.commit_removal(range)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! mprotect, and other changes of an area's flags.
 
-use super::change::{Change, Join, NewArea};
+use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
@@ -214,10 +214,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let page_offset = old.page_offset_of(part.start());
         let view = AreaView { start: part.start(), end: part.end(), flags, page_offset, ..old };
         let behind = area.behind().clone();
-        let change = self.prepare_change(part, Some(NewArea { view, behind, join: Join::Allowed }))?;
+        let mut change = self.unprepared(part, None);
+        change.fill(Some(NewArea { view, behind, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
-        let change = self.check_cuts(change, nr_added, part.start())?;
-        let change = mutant!(ProtectUnannounced, change => change.unannounced());
+        if !self.may_add(nr_added) {
+            drop(change);
+            return Err(self.refuse_cuts(nr_added, part.start()));
+        }
+        mutant!(ProtectUnannounced => change.leave_unannounced());
         change.commit(|| {
             if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {
                 self.protect_entries(part, &view, area.object());
@@ -226,25 +230,17 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         Ok(())
     }
 
-    /// Checks the limit of areas as Linux does, which cuts one end after the other: at the limit, a part that would
-    /// need two cuts gets the lower one, and then fails.
-    fn check_cuts(
-        self,
-        change: Change<'g, P, D>,
-        nr_added: i64,
-        lower: VirtAddr,
-    ) -> Result<Change<'g, P, D>, CallError> {
-        let limit = self.limits.max_map_count;
-        let is_beyond = |nr_made: u64| self.nr_areas() + nr_made >= limit;
-        if nr_added > 0 && is_beyond(0) {
-            return Err(CallError::TooManyAreas { limit });
-        }
-        if nr_added > 1 && is_beyond(1) {
-            drop(change);
-            self.split_at(lower)?;
-            return Err(CallError::TooManyAreas { limit });
-        }
-        Ok(change)
+    /// Says whether so many areas more may be made.
+    fn may_add(self, nr_added: i64) -> bool {
+        nr_added <= 0 || self.nr_areas() + nr_added.unsigned_abs() <= self.limits.max_map_count
+    }
+
+    /// Refuses a part that needs more areas than there may be. As Linux, which cuts one end after the other: one that
+    /// would need two cuts gets the lower one, if there may be one area more.
+    #[cold]
+    fn refuse_cuts(self, nr_added: i64, lower: VirtAddr) -> CallError {
+        let is_cut = if nr_added > 1 && self.may_add(1) { self.split_at(lower) } else { Ok(()) };
+        is_cut.err().unwrap_or(CallError::TooManyAreas { limit: self.limits.max_map_count })
     }
 }
 

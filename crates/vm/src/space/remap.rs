@@ -396,7 +396,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             Some(tail) => Some((tail, self.reserve_removal()?)),
             None => None,
         };
-        let change = self.prepare_change(target, Some(new))?;
+        let mut change = self.prepare_change(target, Some(new))?;
+        let mut removal = None;
         // From here on no fault adds tables to the source: the target shall have one for each.
         let is_told = mutant!(KeptSourceUnannounced, true => !request.keeps_source);
         let announced = is_told.then(|| area.announce_change(&self));
@@ -407,9 +408,9 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         self.translations.zap(target, Emptied::All);
         let removed = match source {
             Some(source) if !request.keeps_source => {
-                let removed = self.prepare_removal(source, reserve)?.commit_and_hold();
+                let removed = removal.insert(self.prepare_removal(source, reserve)?).commit_and_hold();
                 self.translations.move_entries(source, target);
-                self.zap_and_prune(source, &mut || ());
+                self.zap_and_prune(source);
                 Some(removed)
             }
             Some(source) => self.empty_source(source, target).map(|()| None)?,

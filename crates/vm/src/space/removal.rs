@@ -27,12 +27,14 @@
 //! A reader finds no entry of a table that goes: those that an area spans stay (I4 of `table`), and areas come and go
 //! under the semaphore alone. For the same reason there is one removal at a time.
 
-use super::change::{Change, Held};
+use super::change::{Change, Removed};
 use super::permit::{SpaceWriteGuard, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
 use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
+use crate::translations::Emptied;
+use crate::translations::gather::Gather;
 use core::ops::Range;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
@@ -40,30 +42,30 @@ use faultless_platform::{Atomic, Ordering};
 /// What is left to do when areas have left the index: their translations, and they themselves.
 #[must_use = "what a range held stays until the removal is finished"]
 pub(super) struct Removal<'a, P: System, D: Design<P>> {
-    held: Held<'a, P, D>,
+    removed: Removed<'a, P, D>,
     range: PageRange,
+    /// What is free around it, and it, until the removal is finished: no writer comes in before.
+    hole: Range<u64>,
 }
 
-impl<'a, P: System, D: Design<P>> Removal<'a, P, D> {
-    /// Returns the removal of what `range` held; `held` has it.
-    pub(super) fn new(held: Held<'a, P, D>, range: PageRange) -> Self {
-        Self { held, range }
-    }
-
+impl<P: System, D: Design<P>> Removal<'_, P, D> {
     /// Finishes it. `pause` is called between one page table that holds pages and the next.
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
-        space.zap_and_prune(self.range, pause);
-        self.held.end();
+        {
+            let mut gather = Gather::new(&space.translations, self.range);
+            space.translations.zap_into(self.range, Emptied::All, &mut gather, pause);
+            space.translations.prune(self.range.numbers(), self.hole, &mut gather);
+        }
+        drop(self.removed);
     }
 }
 
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// As [`Change::commit`], for a change that takes `range` away and adds nothing: what stays of its areas serves
     /// faults again at once, since its bounds leave out what the removal takes away.
-    pub(super) fn commit_removal(self, range: PageRange) -> Removal<'a, P, D> {
-        let mut held = self.commit_and_hold();
-        held.let_in();
-        Removal::new(held, range)
+    #[inline(always)]
+    pub(super) fn commit_removal(&mut self, range: PageRange) -> Removal<'a, P, D> {
+        Removal { hole: self.hole(), removed: self.commit_and_hold().let_in(), range }
     }
 }
 

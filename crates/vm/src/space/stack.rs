@@ -46,7 +46,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let change =
             permit.prepare_change(added, Some(NewArea { view, behind: area.behind().clone(), join: Join::Above }));
         match change {
-            Ok(change) => change.commit(|| ()),
+            Ok(mut change) => change.commit(|| ()),
             Err(CallError::OutOfFrames(cause)) => return Err(cause.into()),
             Err(_) => return Err(not_mapped),
         }

@@ -60,7 +60,7 @@ impl<P: Platform, F: FrameSource<P>> Drop for FrameMap<'_, P, F> {
 }
 
 /// Takes a frame; its content is anything.
-#[inline]
+#[inline(always)]
 pub(crate) fn alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc_for(holds(kind))?;
     // SAFETY: just given to us.
@@ -69,7 +69,7 @@ pub(crate) fn alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Re
 }
 
 /// Takes a frame without sleeping; its content is anything.
-#[inline]
+#[inline(always)]
 pub(crate) fn try_alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.try_alloc_for(holds(kind))?;
     // SAFETY: just given to us.

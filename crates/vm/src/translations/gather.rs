@@ -17,6 +17,7 @@ use crate::events::Event;
 use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::frames;
+use core::mem::MaybeUninit;
 use faultless_phys::Pfn;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
@@ -27,8 +28,8 @@ use stored::{RUN, Stored};
 pub struct Gather<'a, P: System> {
     translations: &'a Translations<P>,
     range: PageRange,
-    /// The newest, and those before them.
-    frames: [Pfn; RUN],
+    /// The newest; the first `len` are written. Those before them are `stored`.
+    frames: [MaybeUninit<Pfn>; RUN],
     len: usize,
     stored: Stored,
     /// The pages whose entries were cleared since the last flush: first byte, and first byte behind.
@@ -47,7 +48,7 @@ impl<'a, P: System> Gather<'a, P> {
         Self {
             translations,
             range,
-            frames: [Pfn::new(0); RUN],
+            frames: [const { MaybeUninit::uninit() }; RUN],
             len: 0,
             stored: Stored::NOTHING,
             cleared: None,
@@ -64,7 +65,7 @@ impl<'a, P: System> Gather<'a, P> {
             self.cleared = Some((first, page + PAGE));
         }
         if entry.holds_frame() {
-            self.frames[self.len] = entry.pfn();
+            self.frames[self.len].write(entry.pfn());
             self.len += 1;
         }
     }
@@ -78,7 +79,9 @@ impl<'a, P: System> Gather<'a, P> {
     /// Makes room for a run more; says whether there is any.
     #[cold]
     fn store(&mut self) -> bool {
-        let is_kept = self.stored.keep::<P>(self.translations.memory(), &self.frames);
+        // SAFETY: the run is full.
+        let run = unsafe { &*self.frames.as_ptr().cast::<[Pfn; RUN]>() };
+        let is_kept = self.stored.keep::<P>(self.translations.memory(), run);
         if is_kept {
             self.len = 0;
         }
@@ -133,7 +136,8 @@ impl<P: System> Gather<'_, P> {
     fn put_frames(&mut self) {
         let memory = self.translations.memory();
         self.stored.drain::<P>(memory, &mut |run| run.iter().for_each(|&frame| frames::put(memory, frame)));
-        for &frame in &self.frames[..self.len] {
+        // SAFETY: so many are written.
+        for &frame in unsafe { self.frames[..self.len].assume_init_ref() } {
             frames::put(memory, frame);
         }
         self.len = 0;

@@ -20,6 +20,7 @@ pub(crate) struct LeafGuard<'a, P: System> {
 }
 
 impl<'a, P: System> LeafGuard<'a, P> {
+    #[inline(always)]
     #[track_caller]
     pub(crate) fn lock(memory: &'a P::Frames, leaf: Leaf<'a, P>) -> Self {
         P::map_frame(memory.frame(leaf.table), Holds::Table);
@@ -68,6 +69,7 @@ impl<'a, P: System> LeafGuard<'a, P> {
 }
 
 impl<P: System> Drop for LeafGuard<'_, P> {
+    #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this guard locked it.
         unsafe { self.memory.page(self.leaf.table).lock().unlock() };

@@ -66,7 +66,7 @@ impl<P: System> Instance<P> {
     ///
     /// # Safety
     /// The frame is the caller's alone, and what it is copied from is held.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn write_page(&self, pfn: Pfn, content: Bulk, tags: TagSource) {
         let source = match content {
             Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory.pfn_of(source),
@@ -162,7 +162,7 @@ impl<P: System> Translations<P> {
     }
 
     /// Adds pages to the resident size.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_resident(&self, nr_pages: u64) {
         self.resident.add(self.memory(), nr_pages);
     }

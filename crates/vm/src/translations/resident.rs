@@ -65,7 +65,7 @@ impl<P: System> Resident<P> {
         Cell { count: word(0), seen: word(SEEN_OFFSET) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, memory: &P::Frames, nr_pages: u64) {
         let cpu = P::cpu();
         let count = self.cell(memory, cpu).count;

@@ -160,7 +160,7 @@ impl<P: System> Cpus<P> {
     ///
     /// # Safety
     /// The calling thread owns `cpu`, or nobody does and none can take it meanwhile; `act` does not call this again.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn with_tlb<R>(&self, cpu: usize, act: impl FnOnce(&mut Tlb) -> R) -> R {
         // SAFETY: the caller's promise.
         act(unsafe { &mut *self.cpus.get(cpu).tlb.get() })
@@ -187,7 +187,7 @@ impl<P: System> Cpus<P> {
         // entry from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
         P::fence(Ordering::SeqCst);
         let me = P::cpu();
-        let mut targets = users.snapshot();
+        let mut targets = users.snapshot_below(self.cpus.nr_cpus());
         targets.remove(me);
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };

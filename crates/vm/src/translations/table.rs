@@ -129,6 +129,19 @@ const fn span(level: u32) -> u64 {
     1 << (12 + 9 * (level - 1))
 }
 
+/// Returns the first address behind those of the leaf table of `address`.
+#[inline]
+const fn leaf_end(address: u64) -> u64 {
+    (address / span(2) + 1) * span(2)
+}
+
+/// Says whether a leaf table that has a part of `range` lies wholly in `hole`.
+#[inline]
+fn has_whole_leaf(range: &Range<u64>, hole: &Range<u64>) -> bool {
+    let first = hole.start.next_multiple_of(span(2)).max(range.start / span(2) * span(2));
+    first < range.end && leaf_end(first) <= hole.end
+}
+
 /// Returns the entries of one table that cover a part of `range`, by their places and what each of them covers.
 #[inline]
 fn entries_of(level: u32, range: &Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> + use<> {
@@ -157,7 +170,7 @@ pub(crate) fn load<P: System>(slot: Slot<'_, P>) -> Entry {
 impl<P: System> Tables<P> {
     /// Returns the first address behind those of the leaf table of `address`.
     pub(crate) const fn leaf_end(address: u64) -> u64 {
-        (address / span(2) + 1) * span(2)
+        leaf_end(address)
     }
 
     /// Returns the entry of `address` in its leaf table.
@@ -295,6 +308,13 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Visits the leaf tables that cover a part of `range`, with that part; the visit may stop by `false`.
     pub fn for_each_leaf(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
+        // What one leaf table covers, most calls' range, needs one walk and no look at neighbours.
+        if Self::TOP > 1 && range.start < range.end && range.end <= leaf_end(range.start) {
+            if let Some(leaf) = self.walk(memory, range.start) {
+                visit(leaf.table, range);
+            }
+            return;
+        }
         Self::descend(memory, self.root, Self::TOP, range, visit);
     }
 
@@ -355,7 +375,10 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     ///
     /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
     pub fn free_empty(&self, memory: &P::Frames, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
-        Self::prune(memory, self.root, Self::TOP, &range, &hole, taken);
+        // A table above spans its leaves: where none of those goes, none does.
+        if has_whole_leaf(&range, &hole) {
+            Self::prune(memory, self.root, Self::TOP, &range, &hole, taken);
+        }
     }
 
     fn prune(
