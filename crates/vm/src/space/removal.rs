@@ -78,7 +78,7 @@ impl<P: System, D: Design<P>> Lock<'_, P, D> {
     /// Lets readers in if somebody sleeps in line.
     fn share(&mut self) {
         if self.space.is_contended()
-            && let Some(alone) = self.alone.take()
+            && let Some(alone) = self.alone.take_if(|alone| alone.is_whole())
         {
             // Relaxed: the downgrade releases it to whoever shares the semaphore.
             self.space.is_removing.store(true, Ordering::Relaxed);
@@ -104,8 +104,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         range: Range<VirtAddr>,
         act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
     ) -> R {
+        self.remove_with(self.write_settled(range), act)
+    }
+
+    /// As [`Space::with_write_to_remove`], with what is locked.
+    #[inline]
+    pub(super) fn remove_with<'a, R>(
+        &'a self,
+        write: SpaceWriteGuard<'a, P, D>,
+        act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
+    ) -> R {
         let result = {
-            let mut lock = Lock { space: self, alone: Some(self.write_settled(range)), shared: None };
+            let mut lock = Lock { space: self, alone: Some(write), shared: None };
             // SAFETY: `lock` has the range alone, and then shares it until the removal is finished.
             let (result, removal) = act(unsafe { WritePermit::assume(self) });
             if let Some(removal) = removal {
@@ -113,6 +123,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             }
             result
         };
+        self.prune_left_over();
         self.poll_deferred();
         result
     }
