@@ -22,7 +22,7 @@ const fn line(name: &'static str, fault: &'static str, source: &'static str) -> 
 
 /// What is said of each design, in the order of their styles; `faultless-machine` holds it against the list of what
 /// can be run.
-pub static LINES: [DesignLine; 7] = [
+pub static LINES: [DesignLine; 8] = [
     line("mmap-sem", "reads the address space's semaphore around the whole fault", "Linux up to 4.x"),
     line("spf-srcu", "looks the area up under SRCU, then its sequence count; gives up to mmap-sem", "the 2017 series"),
     line("spf-v9", "as spf-v11, but gives up too where the page-table lock is busy", "the 2018 series, version 9"),
@@ -33,6 +33,7 @@ pub static LINES: [DesignLine; 7] = [
         "takes no lock in the fault: looks once for an announced change, which waits for faults",
         "this project",
     ),
+    line("faultless-ranges", "as faultless, with map calls about different parts side by side", "this project"),
     line("linux", "the host's kernel, by real system calls", "the machine it runs on"),
 ];
 

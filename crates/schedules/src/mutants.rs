@@ -159,6 +159,12 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a writer relies on a root that a fault gives", PutBack(M::RootUnpinned, "area")),
     reviewed("a change is announced for its first page alone", PutBack(M::RangeTooShort, "space::change")),
     reviewed("nobody waits for what leaves", PutBack(M::DepartureUnawaited, "space::departure")),
+    reviewed("a part is not widened to its areas", PutBack(M::PartNotWidened, "space::ranges")),
+    reviewed("what a part is, was chosen before the wait", PutBack(M::ChosenBeforeTheWait, "sync::range_lock")),
+    reviewed("the index is edited beside other edits", PutBack(M::EditOfOldVersion, "space::change")),
+    reviewed("a table is freed that others have a part of", PutBack(M::TablesOfOthersFreed, "space::holes")),
+    reviewed("who wants everything waits for no part", PutBack(M::PartsUnawaited, "sync::range_lock")),
+    reviewed("a part's holder looks up without an RCU section", PutBack(M::PartLooksUnheld, "space::permit")),
     reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),
     reviewed(
         "a visitor's reference brings a space back",

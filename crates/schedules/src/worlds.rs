@@ -248,6 +248,27 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "apart",
+        about: "areas of two tables, with a hole between them, that threads unmap, map and protect side by side",
+        weight: 2,
+        nr_pages: 4,
+        prologue: "m0+m2-3+s0+s2+s3",
+        menus: &["u0+m0+r0+w0+s0", "u2+g+m2+g+r3+u3+m3+g", "s0+s2+l3+u0-3+m1+u1+g"],
+        likely: &[0, 1, 2],
+        warmth: [2, 2, 3],
+        ..PLAIN
+    },
+    World {
+        name: "beside",
+        about: "areas of one table, with holes between them, that threads unmap and map side by side",
+        weight: 2,
+        nr_pages: 8,
+        prologue: "m2+m4+m7+s2+s4+s7",
+        menus: &["u2+m2+m3+u3+s2", "u4+m4+r4+w4+s4", "u7+m5+u5+m7+s7+u2-7+f+l2"],
+        warmth: [2, 2, 3],
+        ..PLAIN
+    },
+    World {
         name: "shrink",
         about: "an object that shrinks, grows and loses pages while they are used",
         weight: 2,

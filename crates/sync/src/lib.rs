@@ -16,6 +16,7 @@
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`Lookers`] | freeing at once what one CPU alone looks at | not at all |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
+//! | [`RangeLock`] | calls about ranges of one thing | spinning for a moment, then sleeping |
 //! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`]; [`RwLock`], a value behind one | an address space, or anything | sleeping |
 //! | [`Completion`], [`Barrier`] | threads of replays, workloads and tests | sleeping |
 //!
@@ -125,6 +126,7 @@ mod lookers;
 mod mcs;
 mod per_cpu;
 mod per_vma_lock;
+mod range_lock;
 mod rcu;
 mod rw_lock;
 mod rwsem;
@@ -144,6 +146,7 @@ pub use lookers::Lookers;
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
+pub use range_lock::{Claim, HeldRanges, RangeLock, RangeReadGuard, RangeWriteGuard, RangesLock};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use rwsem::{

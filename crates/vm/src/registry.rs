@@ -1,6 +1,6 @@
 //! The designs by name; the command, the oracle and the tests take them all from here.
 
-use crate::design::{Design, Faultless, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use crate::design::{Design, Faultless, FaultlessRanges, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use crate::system::System;
 use core::marker::PhantomData;
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
@@ -69,6 +69,7 @@ designs! {
     "spf-v11" => SpfV11,
     "vma-lock" => VmaLock,
     "faultless" => Faultless,
+    "faultless-ranges" => FaultlessRanges,
 }
 
 /// Shows `visitor` the design of that name over the semaphore of that name.

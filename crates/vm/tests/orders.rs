@@ -10,7 +10,7 @@ use faultless_explore::{Arena, Explore, Machine, Policy, Run, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock, WholeSpace};
+use faultless_vm::design::{Design, Faultless, FaultlessRanges, MapLock, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     Access, AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions,
     MapRequest, Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement,
@@ -28,9 +28,9 @@ const SHORT: u64 = PAGE - 64;
 /// Two pages below what a leaf table ends with.
 const LONG: u64 = 0x4000_0000 - 2 * PAGE;
 
-trait Tested: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>> {}
+trait Tested: Design<Explore, Lock: MapLock<Explore, Semaphore = Rwsem<Explore>>> {}
 
-impl<D: Design<Explore, Lock = WholeSpace<Rwsem<Explore>>>> Tested for D {}
+impl<D: Design<Explore, Lock: MapLock<Explore, Semaphore = Rwsem<Explore>>>> Tested for D {}
 
 /// One page of private memory, and a thread for each CPU.
 struct Stage<'vm, D: Tested> {
@@ -300,6 +300,11 @@ macro_rules! for_each_design {
             #[test]
             fn faultless() {
                 run::<Faultless<Rwsem<Explore>>>();
+            }
+
+            #[test]
+            fn faultless_ranges() {
+                run::<FaultlessRanges<Rwsem<Explore>>>();
             }
         }
     };

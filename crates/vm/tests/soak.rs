@@ -54,3 +54,8 @@ fn vma_lock() {
 fn faultless() {
     soak("faultless");
 }
+
+#[test]
+fn faultless_ranges() {
+    soak("faultless-ranges");
+}

@@ -93,6 +93,18 @@ pub enum Mutant {
     RangeTooShort,
     /// Who is about addresses that a departure still has does not wait for its end.
     DepartureUnawaited,
+    /// A writer has the range locked that it names, and not the areas that overlap or touch it.
+    PartNotWidened,
+    /// A writer that waited for a part locks what it chose before the wait.
+    ChosenBeforeTheWait,
+    /// The index is edited beside other edits.
+    EditOfOldVersion,
+    /// A page table is freed of which others have a part.
+    TablesOfOthersFreed,
+    /// Who wants everything does not wait for those who have parts.
+    PartsUnawaited,
+    /// Who has a part looks the index up outside an RCU section.
+    PartLooksUnheld,
     /// Fork lists the child before it has edited the child's index and copied its entries.
     ChildListedEarly,
     /// Who goes along the list of spaces takes a reference to one whose last reference is gone.
@@ -134,7 +146,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 61] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -174,6 +186,12 @@ impl Mutant {
         Self::RootUnpinned,
         Self::RangeTooShort,
         Self::DepartureUnawaited,
+        Self::PartNotWidened,
+        Self::ChosenBeforeTheWait,
+        Self::EditOfOldVersion,
+        Self::TablesOfOthersFreed,
+        Self::PartsUnawaited,
+        Self::PartLooksUnheld,
         Self::ChildListedEarly,
         Self::SpaceResurrected,
         Self::SpaceUnlinkedLate,
@@ -234,6 +252,12 @@ impl Mutant {
             Self::RootUnpinned => "root-unpinned",
             Self::RangeTooShort => "range-too-short",
             Self::DepartureUnawaited => "departure-unawaited",
+            Self::PartNotWidened => "part-not-widened",
+            Self::ChosenBeforeTheWait => "chosen-before-the-wait",
+            Self::EditOfOldVersion => "edit-of-old-version",
+            Self::TablesOfOthersFreed => "tables-of-others-freed",
+            Self::PartsUnawaited => "parts-unawaited",
+            Self::PartLooksUnheld => "part-looks-unheld",
             Self::ChildListedEarly => "child-listed-early",
             Self::SpaceResurrected => "space-resurrected",
             Self::SpaceUnlinkedLate => "space-unlinked-late",

@@ -14,6 +14,7 @@ mod object;
 mod orders;
 mod parking;
 mod per_vma_lock;
+mod range_lock;
 mod rcu;
 mod rwsem;
 mod seqcount;

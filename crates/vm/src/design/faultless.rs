@@ -66,7 +66,7 @@ use crate::events::GiveUp;
 use crate::fault::classic::{self, Missed};
 use crate::fault::{EntryLock, Fault, Handled, PageFault, permits, resolve};
 use crate::index::Version;
-use crate::space::{Areas, Space, WholeSpace};
+use crate::space::{Areas, MapLock, Ranges, Space, WholeSpace};
 use crate::system::System;
 use crate::translations::frames;
 use crate::translations::leaf_guard::LeafGuard;
@@ -77,19 +77,49 @@ use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
 use faultless_sync::{Announcement, RwSemaphore};
 
-/// See the module.
-pub struct Faultless<S>(PhantomData<fn() -> S>);
+/// The design, whose map calls exclude each other as `K` says.
+pub struct Announced<S, K>(PhantomData<fn() -> (S, K)>);
+
+/// What tells the members of the family apart.
+pub trait Variant: 'static {
+    /// The name in the registry.
+    const NAME: &'static str;
+    /// How map calls exclude each other.
+    type Lock<P: System, S: RwSemaphore<P>>: MapLock<P, Semaphore = S>;
+}
+
+/// Map calls queue.
+pub struct Queued;
+
+impl Variant for Queued {
+    const NAME: &'static str = "faultless";
+    type Lock<P: System, S: RwSemaphore<P>> = WholeSpace<S>;
+}
+
+/// Map calls about different parts go on side by side.
+pub struct SideBySide;
+
+impl Variant for SideBySide {
+    const NAME: &'static str = "faultless-ranges";
+    type Lock<P: System, S: RwSemaphore<P>> = Ranges<P, S>;
+}
+
+/// Faults that write nothing shared; map calls queue.
+pub type Faultless<S> = Announced<S, Queued>;
+/// The same, with map calls of different parts side by side.
+pub type FaultlessRanges<S> = Announced<S, SideBySide>;
 
 // SAFETY: a change is announced and then waits for the faults of all CPUs that use the space; those that begin later
 // see the announcement. A removed area is freed after the sections that found it.
-unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
-    const NAME: &'static str = "faultless";
+unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S, K> {
+    const NAME: &'static str = K::NAME;
     const AREA_STATE_NAME: &'static str = "the announcement of an area's change";
     const FILLS_FREELY: bool = true;
-    const REMOVES_APART: bool = true;
+    /// Where calls are side by side, a long one keeps nobody waiting who is not about its part.
+    const REMOVES_APART: bool = !K::Lock::<P, S>::DIVIDES;
     const ROOTS_FREELY: bool = true;
     const ADDS_FREELY: bool = true;
-    type Lock = WholeSpace<S>;
+    type Lock = K::Lock<P, S>;
     type Map = Areas;
     type InstanceState = ();
     type SpaceState = ();
@@ -147,10 +177,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for Faultless<S> {
 }
 
 /// Tries to handle a fault inside an RCU section.
-fn in_a_section<P: System, S: RwSemaphore<P>>(
-    space: &Space<P, Faultless<S>>,
+fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
+    space: &Space<P, Announced<S, K>>,
     fault: Fault,
-) -> Result<(), Missed<'_, P, Faultless<S>>> {
+) -> Result<(), Missed<'_, P, Announced<S, K>>> {
     if !space.is_used_by(P::cpu()) {
         return Err(GiveUp::VmaNotsup.into());
     }
@@ -169,8 +199,8 @@ fn in_a_section<P: System, S: RwSemaphore<P>>(
 }
 
 /// An area that a fault found; nobody changes what the fault is about before the fault's section ends.
-struct Found<'s, P: System, S: RwSemaphore<P>> {
-    area: &'s Area<P, Faultless<S>>,
+struct Found<'s, P: System, S: RwSemaphore<P>, K: Variant> {
+    area: &'s Area<P, Announced<S, K>>,
     view: AreaView<P>,
     version: Version,
     /// Whether a change of other addresses is announced.
@@ -179,7 +209,10 @@ struct Found<'s, P: System, S: RwSemaphore<P>> {
 
 /// Looks up the area of a fault; `None` if there is none, or a change of the address is announced.
 #[inline]
-fn find<P: System, S: RwSemaphore<P>>(space: &Space<P, Faultless<S>>, fault: Fault) -> Option<Found<'_, P, S>> {
+fn find<P: System, S: RwSemaphore<P>, K: Variant>(
+    space: &Space<P, Announced<S, K>>,
+    fault: Fault,
+) -> Option<Found<'_, P, S, K>> {
     // A change of other addresses may cut the area between the lookup and the look at its bounds.
     const NR_LOOKS: u32 = 3;
     for _ in 0..NR_LOOKS {
@@ -199,10 +232,10 @@ fn find<P: System, S: RwSemaphore<P>>(space: &Space<P, Faultless<S>>, fault: Fau
     None
 }
 
-impl<'s, P: System, S: RwSemaphore<P>> Found<'s, P, S> {
+impl<'s, P: System, S: RwSemaphore<P>, K: Variant> Found<'s, P, S, K> {
     /// Gives the area its root; `None` if that is left to the semaphore's holders.
     #[cold]
-    fn give_root(&self, space: &'s Space<P, Faultless<S>>) -> Option<u64> {
+    fn give_root(&self, space: &'s Space<P, Announced<S, K>>) -> Option<u64> {
         if self.changes {
             return None;
         }
@@ -212,7 +245,7 @@ impl<'s, P: System, S: RwSemaphore<P>> Found<'s, P, S> {
     }
 
     #[cold]
-    fn without_root(&self, space: &'s Space<P, Faultless<S>>, fault: Fault) -> Missed<'s, P, Faultless<S>> {
+    fn without_root(&self, space: &'s Space<P, Announced<S, K>>, fault: Fault) -> Missed<'s, P, Announced<S, K>> {
         let found = classic::Found::keep(space, fault, self.version, self.area.into());
         Missed { reason: GiveUp::VmaNoanon, found }
     }

@@ -35,9 +35,11 @@ mod spf_v11;
 mod spf_v9;
 mod vma_lock;
 
-pub use crate::space::{Areas, Cursor, EntryChange, MapLock, Promises, Sizes, Tally, WholeSpace};
+pub use crate::space::{
+    Areas, Cursor, EditGuard, EntryChange, LeftOver, MapLock, Promises, Ranges, Sizes, Tally, WholeSpace,
+};
 pub use crate::types::{Design, GenerationOf, Map, SemaphoreOf};
-pub use faultless::Faultless;
+pub use faultless::{Faultless, FaultlessRanges};
 pub use mmap_sem::MmapSem;
 pub use names::{DefaultDesign, VmaLock};
 pub use spf_srcu::SpfSrcu;
@@ -48,6 +50,7 @@ pub use spf_v11::SpfV11;
 pub use speculation::{Speculation, Version, WhenBusy};
 #[doc(hidden)]
 pub use {
+    faultless::{Announced, Queued, SideBySide, Variant},
     spf_srcu::{DeferredArea, V2017},
     spf_v9::V9,
     spf_v11::{CountedArea, V11},

@@ -113,14 +113,20 @@ fn attempt<'a, P: System, D: Design<P>>(
         Some(found) => (found.read, found.area),
         None => {
             let read = space.read(page_of(fault));
+            // What ends behind the address may begin behind what is locked: only the section keeps that.
+            let beside = space.look_beside();
             let Some(found) = read.permit().first_ending_after(fault.address) else {
                 return missed(space, fault);
             };
             let area = found.place();
+            if beside.is_some() && found.start > fault.address {
+                let grows = found.area().flags().contains(AreaFlags::GROWSDOWN);
+                return if grows { Ok(Some(Again::GrowStack)) } else { missed(space, fault) };
+            }
             (read, area)
         }
     };
-    // SAFETY: the semaphore keeps the area.
+    // SAFETY: the lock keeps the area.
     let area = unsafe { area.as_ref() };
     let view = area.view();
     if D::REMOVES_APART && view.flags.contains(AreaFlags::LEAVING) && view.start <= fault.address {

@@ -28,6 +28,19 @@ fn tell_name<P: System>(node: NonNull<Node<P>>) {
     }
 }
 
+/// What an edit has too little of.
+enum Short {
+    Frames(OutOfFrames),
+    /// Nodes that were set aside.
+    Nodes,
+}
+
+impl From<OutOfFrames> for Short {
+    fn from(cause: OutOfFrames) -> Self {
+        Self::Frames(cause)
+    }
+}
+
 /// Nodes set aside.
 pub struct Spare<'a, P: System> {
     head: *mut Node<P>,
@@ -59,6 +72,8 @@ pub struct Edit<'a, P: System> {
     root: &'a P::AtomicPtr<Node<P>>,
     nodes: &'a Slab<P, Node<P>, P::Frames>,
     spare: Option<Spare<'a, P>>,
+    /// Whether the edit has only what was set aside.
+    is_bounded: bool,
     new_root: *mut Node<P>,
     /// Nodes made by this edit.
     fresh: *mut Node<P>,
@@ -77,9 +92,35 @@ impl<P: System, T> Index<P, T> {
         added: &[Option<IndexEntry<T>>; MAX_ADDED],
         spare: Option<Spare<'a, P>>,
     ) -> Result<Edit<'a, P>, OutOfFrames> {
+        match self.prepare_by(nodes, range, added, spare, false) {
+            Ok(edit) => Ok(edit),
+            Err(Short::Frames(cause)) => Err(cause),
+            Err(Short::Nodes) => unreachable!("it takes more"),
+        }
+    }
+
+    /// As [`Index::prepare`] out of nodes that were set aside, under a lock that nobody allocates with; nothing if they
+    /// are too few.
+    pub fn prepare_from<'a>(
+        &'a self,
+        range: Range<u64>,
+        added: &[Option<Entry<T>>; MAX_ADDED],
+        spare: Spare<'a, P>,
+    ) -> Option<Edit<'a, P>> {
+        self.prepare_by(spare.nodes, range, added, Some(spare), true).ok()
+    }
+
+    fn prepare_by<'a>(
+        &'a self,
+        nodes: &'a Slab<P, Node<P>, P::Frames>,
+        range: Range<u64>,
+        added: &[Option<Entry<T>>; MAX_ADDED],
+        spare: Option<Spare<'a, P>>,
+        is_bounded: bool,
+    ) -> Result<Edit<'a, P>, Short> {
         let null = ptr::null_mut();
         let (new_root, fresh, replaced, dropped) = (null, null, null, null);
-        let mut edit = Edit { root: &self.root, nodes, spare, new_root, fresh, replaced, dropped };
+        let mut edit = Edit { root: &self.root, nodes, spare, is_bounded, new_root, fresh, replaced, dropped };
         let mut slots = Slots::new();
         added.iter().flatten().for_each(|entry| slots.extend::<P>(&[entry.to_slot()]));
         edit.build(range, slots.as_slice())?;
@@ -101,8 +142,13 @@ impl<P: System, T> Index<P, T> {
         nodes: &'a Slab<P, Node<P>, P::Frames>,
         nr_levels: usize,
     ) -> Result<Spare<'a, P>, OutOfFrames> {
+        Self::reserve_nodes(nodes, nr_levels * NODES_PER_LEVEL)
+    }
+
+    /// Sets so many nodes aside.
+    pub fn reserve_nodes(nodes: &Slab<P, Node<P>, P::Frames>, nr_nodes: usize) -> Result<Spare<'_, P>, OutOfFrames> {
         let mut spare = Spare { head: ptr::null_mut(), nodes };
-        for _ in 0..nr_levels * NODES_PER_LEVEL {
+        for _ in 0..nr_nodes {
             let node = nodes.alloc()?;
             // SAFETY: the slab gave us room for a node.
             unsafe { Node::make_at(node, 0, &[]) };
@@ -113,24 +159,26 @@ impl<P: System, T> Index<P, T> {
     }
 }
 
-impl<P: System> Edit<'_, P> {
-    /// Puts the change in force. The nodes that it replaces are freed after a grace period if `is_looked_at`, asked
-    /// then, says that somebody may be reading them, else at once.
-    pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) {
+impl<'a, P: System> Edit<'a, P> {
+    /// Puts the change in force; returns what is left of the nodes that were set aside. Those that it replaces are
+    /// freed after a grace period if `is_looked_at`, asked then, says that somebody may be reading them, else at once.
+    pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) -> Option<Spare<'a, P>> {
+        let spare = self.spare.take();
         // ORDER: Release pairs with the Acquire in `Index::root`: readers see the nodes' contents.
         self.root.store(self.new_root, Ordering::Release);
         self.fresh = ptr::null_mut();
         let replaced = core::mem::replace(&mut self.replaced, ptr::null_mut());
         let dropped = core::mem::replace(&mut self.dropped, ptr::null_mut());
         if replaced.is_null() && dropped.is_null() {
-            return;
+            return spare;
         }
         let is_looked_at = is_looked_at();
         Self::for_each(replaced, |node| self.retire(node, is_looked_at));
         Self::for_each(dropped, |node| self.retire_tree(node, is_looked_at));
+        spare
     }
 
-    fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), OutOfFrames> {
+    fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), Short> {
         let mut top = Slots::new();
         let mut height = 0;
         if let Some(root) = root_in_force::<P>(self.root) {
@@ -143,7 +191,7 @@ impl<P: System> Edit<'_, P> {
     }
 
     /// Makes the new root over the contents of the topmost level.
-    fn grow(&mut self, contents: &[Slot], height: u16) -> Result<(), OutOfFrames> {
+    fn grow(&mut self, contents: &[Slot], height: u16) -> Result<(), Short> {
         match contents {
             [] => Ok(()),
             [only] if height > 0 => {
@@ -159,13 +207,7 @@ impl<P: System> Edit<'_, P> {
     }
 
     /// Puts into `out` what this node's level holds after the change; the node itself is replaced.
-    fn rebuild(
-        &mut self,
-        node: &Node<P>,
-        range: &Range<u64>,
-        added: &[Slot],
-        out: &mut Slots,
-    ) -> Result<(), OutOfFrames> {
+    fn rebuild(&mut self, node: &Node<P>, range: &Range<u64>, added: &[Slot], out: &mut Slots) -> Result<(), Short> {
         push(&mut self.replaced, ptr::from_ref(node).cast_mut());
         if node.is_leaf() {
             Self::merge_leaf(node, range, added, out);
@@ -221,7 +263,7 @@ impl<P: System> Edit<'_, P> {
     }
 
     /// Spreads slots evenly over as few new nodes as hold them, and puts those nodes' slots into `out`.
-    fn materialise(&mut self, slots: &[Slot], height: u16, out: &mut Slots) -> Result<(), OutOfFrames> {
+    fn materialise(&mut self, slots: &[Slot], height: u16, out: &mut Slots) -> Result<(), Short> {
         let nr_nodes = slots.len().div_ceil(FANOUT);
         for chunk in 0..nr_nodes {
             let part = &slots[chunk * slots.len() / nr_nodes..(chunk + 1) * slots.len() / nr_nodes];
@@ -232,9 +274,10 @@ impl<P: System> Edit<'_, P> {
         Ok(())
     }
 
-    fn new_node(&mut self, slots: &[Slot], height: u16) -> Result<NonNull<Node<P>>, OutOfFrames> {
+    fn new_node(&mut self, slots: &[Slot], height: u16) -> Result<NonNull<Node<P>>, Short> {
         let node = match self.spare.as_mut().and_then(Spare::pop) {
             Some(node) => node,
+            None if self.is_bounded => return Err(Short::Nodes),
             None => self.nodes.alloc()?,
         };
         // SAFETY: the slab gave us room for a node.

@@ -6,6 +6,7 @@
 
 use super::Space;
 use super::permit::ReadPermit;
+use super::ranges::Additions;
 use crate::access::Access;
 use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
@@ -133,12 +134,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Applies advice that changes flags.
     fn flag(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
-        let result = self.try_with_write(range.addresses(), |permit| {
-            permit.reflag_all(range, &|view, part| {
-                check_seal(view, part, advice)?;
-                flags_after(view, advice, &self.limits)
-            })
-        });
+        let result = self.try_with(
+            || self.write_part(range, Additions::TWO_CUTS),
+            |permit| {
+                permit.reflag_all(range, &|view, part| {
+                    check_seal(view, part, advice)?;
+                    flags_after(view, advice, &self.limits)
+                })
+            },
+        );
         result.map_err(|error| match error {
             // As Linux: a shortage that may pass.
             CallError::TooManyAreas { limit } => CallError::TooManyAreasNow { limit },

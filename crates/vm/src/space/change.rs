@@ -12,6 +12,7 @@
 //! ```
 //! If L and R are one area, R becomes an area of its own.
 
+use super::map_lock::{EditGuard, MapLock};
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
 use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
@@ -144,6 +145,9 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     announced: Announced,
     reserve: Option<Reserve<'a, P, D>>,
     edit: Option<Edit<'a, P>>,
+    /// Keeps others from editing the index and the counters, from the edit's preparation until they are changed, where
+    /// others could (R3 of `ranges`).
+    edit_guard: Option<EditGuard<'a, P>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
     /// The range that changes; outside it only areas' bounds move.
@@ -239,6 +243,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             announced: mutant!(RemovedUnannounced, Announced::All => Announced::Staying),
             reserve,
             edit: None,
+            edit_guard: None,
             pieces: [None; 3],
             range,
             span: (range.start().get(), range.end().get()),
@@ -382,6 +387,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     fn count_before(&mut self) {
         let mut nr_found = 0;
+        let _beside = self.space.look_beside();
         for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
             self.before.add(entry.area().flags(), entry.end - entry.start);
             nr_found += 1;
@@ -410,9 +416,37 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let entries = [entries.next(), entries.next(), entries.next()];
         let space = self.space.space();
         let span = self.span.0..self.span.1;
-        let spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
-        self.edit = Some(space.index.prepare(&space.vm().nodes, span, &entries, spare)?);
+        let mut spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
+        if !space.lock.is_divided() {
+            self.edit = Some(space.index.prepare(&space.vm().nodes, span, &entries, spare)?);
+            return Ok(());
+        }
+        // Nothing is allocated under the lock: what is set aside mostly is enough.
+        let mut nr_nodes = 2 + self.nr_levels();
+        while self.edit.is_none() {
+            let nodes = match spare.take() {
+                Some(nodes) => nodes,
+                None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
+            };
+            self.edit_guard = space.lock.edit();
+            self.edit = space.index.prepare_from(span.clone(), &entries, nodes);
+            if self.edit.is_none() {
+                self.edit_guard = None;
+                nr_nodes *= 2;
+            }
+        }
+        mutant!(EditOfOldVersion => self.edit_guard = None);
         Ok(())
+    }
+
+    fn nr_levels(&self) -> usize {
+        let _beside = self.space.look_beside();
+        self.space.index.nr_levels()
+    }
+
+    /// Lets others edit again.
+    fn end_edit(&mut self) {
+        self.edit_guard = None;
     }
 
     /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
@@ -449,34 +483,44 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         for piece in self.pieces.iter().flatten() {
             piece.area().end_change_unpublished();
         }
-        self.publish();
+        let _spare = self.publish();
         self.account();
         self.pieces = [None; 3];
+        self.end_edit();
     }
 
-    fn publish(&mut self) {
+    /// Puts the index in force; returns nodes that were not needed, to be freed when others may edit again.
+    fn publish(&mut self) -> Option<Spare<'a, P>> {
         debug_assert!(self.edit.is_some(), "a change is put in force once");
         let edit = self.edit.take();
-        D::update_index(&self.space, || {
-            if let Some(edit) = edit {
-                edit.commit(|| self.space.is_looked_at());
-            }
-        });
+        let mut spare = None;
+        D::update_index(&self.space, || spare = edit.and_then(|edit| edit.commit(|| self.space.is_looked_at())));
+        spare
     }
 
     /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
     #[inline(never)]
     pub(super) fn commit_and_hold(&mut self) -> Held<'_, 'a, P, D> {
-        let removed = self.begin();
-        self.put_in_force(removed)
+        if self.edit_guard.is_none() {
+            let removed = self.begin();
+            return self.put_in_force(removed);
+        }
+        // Nobody waits for faults under a spin lock. They may use what goes until they are waited for, and what they
+        // read of areas that are cut is right beside the range (I5 of `area`, R8 of `ranges`).
+        let space = self.space;
+        let removed = self.announce();
+        let held = self.put_in_force(removed);
+        D::await_faults(&space);
+        held
     }
 
     fn put_in_force(&mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'_, 'a, P, D> {
-        self.publish();
+        let _spare = self.publish();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
         }
         self.account();
+        self.end_edit();
         Held { removed: Removed { space: self.space, areas: removed }, change: self }
     }
 
@@ -497,7 +541,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// `area`).
     pub(super) fn commit_departure(mut self) -> Departing<P, D> {
         let removed = self.announce();
-        self.publish();
+        drop(self.publish());
         let after = self.sizes();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
@@ -509,7 +553,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Takes areas away that no fault uses; their tables are empty.
     pub(super) fn commit_arrival(mut self) {
         let removed = self.announce();
-        self.publish();
+        drop(self.publish());
         // SAFETY: the change took them off the index.
         unsafe { release(&self.space, removed) };
     }
@@ -528,6 +572,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             D::announce_range(&piece.area().state, range.clone());
         }
         let mut removed = None;
+        let _beside = self.space.look_beside();
         let among = || self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1));
         let mut others = self.only.is_none().then(among);
         for entry in self.only.into_iter().chain(core::iter::from_fn(|| others.as_mut()?.next())) {
@@ -610,7 +655,7 @@ unsafe fn release<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Opt
 /// Changes one of the space's counters by `after - before`.
 fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
     if after != before {
-        // Relaxed: written under the write lock.
+        // Relaxed: written under the write lock, and where several have a part of that, under the lock of edits.
         let now = counter.load(Ordering::Relaxed).wrapping_add(after).wrapping_sub(before);
         counter.store(now, Ordering::Relaxed);
     }
@@ -667,6 +712,9 @@ impl<P: System, D: Design<P>> Drop for Reserve<'_, P, D> {
 
 impl<P: System, D: Design<P>> Drop for Change<'_, P, D> {
     fn drop(&mut self) {
+        // What is not needed is freed when others may edit again; but the edit looks at the index.
+        self.edit = None;
+        self.end_edit();
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             self.space.discard(piece.area);
         }

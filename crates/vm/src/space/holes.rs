@@ -4,20 +4,26 @@
 //! A table goes with the last area that has a part of what it translates: the index says where holes are, and the
 //! translations free what lies wholly in one (I4 of `table`).
 
-use super::Space;
-use crate::addr::{PAGE, PageRange, USER_END};
+use super::left_over::LeftOver;
+use super::map_lock::MapLock;
+use super::{EVERYTHING, Space};
+use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
 use crate::translations::Emptied;
 use crate::translations::gather::Gather;
+use crate::translations::table::Tables;
 use core::ops::Range;
+use faultless_platform::mutant;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range that is not mapped any more, drops what they held, and takes away the tables that
-    /// it leaves empty.
-    pub(super) fn zap_and_prune(&self, range: PageRange) {
-        let mut gather = Gather::new(&self.translations, range);
-        self.translations.zap_into(range, Emptied::All, &mut gather, &mut || ());
+    /// it leaves empty. `pause` is called between one leaf table that holds pages and the next, without a lock.
+    pub(super) fn zap_and_prune(&self, range: PageRange, pause: &mut dyn FnMut()) {
+        // Who holds a part is the only one who empties what it has, whatever others do.
+        let new = if D::Lock::DIVIDES && self.lock.is_divided() { Gather::of_its_only_zapper } else { Gather::new };
+        let mut gather = new(&self.translations, range);
+        self.translations.zap_into(range, Emptied::All, &mut gather, pause);
         self.prune_into(range, &mut gather);
     }
 
@@ -29,7 +35,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// As [`Space::prune_holes`], into a gather of the caller's.
     pub(super) fn prune_into(&self, range: PageRange, gather: &mut Gather<'_, P>) {
-        let Range { start: mut position, end } = range.numbers();
+        let mut range = range.numbers();
+        if let Some(left_over) = self.lock.left_over() {
+            if self.lock.is_divided() {
+                return self.prune_part(range, left_over, gather);
+            }
+            range = left_over.taken_with(range);
+        }
+        let Range { start: mut position, end } = range;
         let mut below = self.index.last_starting_before(position).map_or(0, |entry| entry.end);
         while position < end {
             let next = self.index.first_ending_after(position);
@@ -39,5 +52,51 @@ impl<P: System, D: Design<P>> Space<P, D> {
             below = next.map_or(end, |entry| entry.end);
             position = below;
         }
+    }
+    /// Takes away the tables of a hole that touch `range`, which is one and which the caller has a part of the space's
+    /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
+    fn prune_part(&self, range: Range<u64>, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
+        let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole);
+        let is_bare = {
+            let _beside = self.look_beside();
+            spanned(&self.hole_around(range.start)).is_some()
+        };
+        if !is_bare {
+            return;
+        }
+        let edit = self.lock.edit();
+        let hole = self.hole_around(range.start);
+        let (Some(held), Some(tables)) = (edit, spanned(&hole)) else { return };
+        let is_held = mutant!(TablesOfOthersFreed, held.is_held_by_others(&tables, range.start) => false);
+        // Tables in high memory are mapped meanwhile: nobody who waits for this lock has a map that they may wait for.
+        if is_held || left_over.is_there() {
+            left_over.note(&range);
+        } else {
+            self.translations.prune(range, hole, gather);
+        }
+    }
+
+    /// Returns the hole that holds `address`.
+    fn hole_around(&self, address: u64) -> Range<u64> {
+        let below = self.index.last_starting_before(address).map_or(0, |entry| entry.end);
+        below..self.index.first_ending_after(address).map_or(USER_END + PAGE, |entry| entry.start)
+    }
+
+    /// Takes away the tables that holders of parts left standing, if there are any; called without a lock.
+    #[inline]
+    pub(super) fn prune_left_over(&self) {
+        if self.lock.left_over().is_some_and(LeftOver::is_there) {
+            self.prune_all_left_over();
+        }
+    }
+
+    #[cold]
+    fn prune_all_left_over(&self) {
+        self.with_write(EVERYTHING, |permit| {
+            let range = self.lock.left_over().map_or(0..0, |left_over| left_over.taken_with(u64::MAX..0));
+            if let Some(range) = PageRange::between(VirtAddr::new(range.start), VirtAddr::new(range.end)) {
+                permit.prune_holes(range);
+            }
+        });
     }
 }

@@ -1,8 +1,10 @@
 //! mmap and munmap.
 
 use super::change::{Join, NewArea};
+use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
 use super::quota::Held;
+use super::ranges::Additions;
 use super::removal::Removal;
 use super::request::{Alignment, Backing, HUGE_BYTES, MapRequest, Placement, Populate};
 use super::{AreaAt, EVERYTHING, Space};
@@ -38,6 +40,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Makes an area, or a part of one; returns where it is, and the flags that were asked for.
     pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
+        if D::Lock::DIVIDES {
+            return self.try_again(|| self.map_part(request, len));
+        }
         self.try_again(|| {
             loop {
                 if let Some(mapped) = self.with_any_write(EVERYTHING, |permit| permit.place_and_map(request, len))? {
@@ -49,15 +54,57 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is.
+    fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
+        let mut place = None;
+        let write = self.write_chosen(&mut |held| {
+            place = self.place_beside(request, len);
+            self.claim(held, place?, Additions::of_bytes(len))
+        });
+        let place = place.filter(|_| !write.is_whole());
+        self.with_guard(write, |permit| {
+            let range = match place {
+                Some(range) => range,
+                None => permit.checked_place(request, len)?,
+            };
+            Ok((range, permit.map_placed(request, range, len)?))
+        })
+    }
+
+    /// Chooses where a mapping goes that needs no look at all areas; nothing if it does, or there is no such place.
+    /// Under the lock of what is held, so that what is chosen is still to be had when that is entered.
+    fn place_beside(&self, request: &MapRequest<'_, P>, len: u64) -> Option<PageRange> {
+        // Locked memory has a limit of its own, which is not claimed.
+        if (request.flags() | self.default_flags()).contains(AreaFlags::LOCKED) {
+            return None;
+        }
+        // SAFETY: who edits areas has the lock of what is held.
+        let permit = unsafe { WritePermit::assume(self) };
+        permit.note_mapper();
+        permit.place(request, len).ok()
+    }
+}
+
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Returns what was mapped; nothing if something else must leave the place first.
     fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
-        self.check_new_area()?;
-        self.note_mapper();
-        let range = self.place(request, len)?;
+        let range = self.checked_place(request, len)?;
         if self.meets_departure(&range.addresses()) {
             return Ok(None);
         }
+        Ok(Some((range, self.map_placed(request, range, len)?)))
+    }
+
+    /// Chooses the range.
+    fn checked_place(self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
+        self.check_new_area()?;
+        self.note_mapper();
+        self.place(request, len)
+    }
+
+    /// Maps a range; returns the flags that were asked for.
+    fn map_placed(self, request: &MapRequest<'_, P>, range: PageRange, len: u64) -> Result<AreaFlags, CallError> {
         if request.flags().contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
@@ -72,7 +119,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             matches!(request.backing, Backing::Reference(..)) && request.flags().contains(AreaFlags::SHARED);
         let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
         self.map_locked(range, flags, &request.backing)?;
-        Ok(Some((range, asked)))
+        Ok(asked)
     }
 }
 
@@ -340,7 +387,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            self.with_write_to_remove(range.addresses(), |permit| match permit.begin_removal(range) {
+            self.remove_with(self.write_part(range, Additions::ONE_CUT), |permit| match permit.begin_removal(range) {
                 Ok(removal) => (Ok(()), removal),
                 Err(error) => (Err(error), None),
             })

@@ -2,18 +2,20 @@
 //!
 //! # The seam
 //! Calls say which addresses they are about and whether they look or change; [`MapLock`] decides who waits for whom.
-//! The published designs lock the whole space ([`WholeSpace`]), whatever the range.
+//! The published designs lock the whole space ([`WholeSpace`]), whatever the range. A lock that *divides* it
+//! ([`MapLock::DIVIDES`]) lets calls that name their part in side by side; `ranges` has what else that takes.
 
+use super::left_over::LeftOver;
 use crate::addr::VirtAddr;
 use crate::system::System;
 use core::ops::Range;
-use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
+use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 
 /// How the calls of a space exclude each other, and the faults that lock as they do.
 ///
 /// A range says what the caller is about. What it does reaches farther: it joins and cuts the areas that meet the
 /// range, frees tables that span more of the hole around it, and edits the space's one index and its counters. A lock
-/// that lets two writers in at once has to keep all of that apart; docs/faultless.md says what is missing for it.
+/// that lets two writers in at once keeps all of that apart: [`Ranges`](super::Ranges) does.
 ///
 /// # Safety
 /// While a guard for writing lives, there is no other guard that permits to look at, or change, what its holder does.
@@ -24,6 +26,8 @@ use faultless_sync::{ReadGuard, RwSemaphore, WriteGuard};
 /// | calls that change a space | `write`, and `downgrade` once only tables are left to change |
 /// | calls that look, faults that lock | `read`; `try_read` where a fault would rather tell its design than wait |
 /// | a long unmapping, to give way | `is_contended` |
+/// | calls that name their part, of a lock that divides the space | `write_part`, `edit`, `left_over` |
+/// | a second user of a space | `divide` |
 /// | a new space | `new` |
 pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     /// The semaphore that it is made of.
@@ -48,7 +52,43 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn downgrade<'a>(&'a self, write: Self::Write<'a>) -> Self::Read<'a>;
     /// Says whether somebody sleeps in line.
     fn is_contended(&self) -> bool;
+
+    /// Whether several may be inside at once who change different parts.
+    const DIVIDES: bool = false;
+
+    /// Lets such in from now on; the caller has everything.
+    fn divide(_everything: &mut Self::Write<'_>) {}
+    /// Says whether such may be inside beside the caller, who has something.
+    #[inline]
+    fn is_divided(&self) -> bool {
+        false
+    }
+    /// Locks the part that `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says
+    /// nothing.
+    #[track_caller]
+    fn write_part(&self, _choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>) -> Self::Write<'_> {
+        self.write(crate::addr::EVERYTHING)
+    }
+    /// Says whether a writer has everything.
+    #[inline]
+    fn is_whole(_write: &Self::Write<'_>) -> bool {
+        true
+    }
+    /// Keeps others from editing the index, the counters and what is held; nothing where nobody could.
+    #[inline]
+    #[track_caller]
+    fn edit(&self) -> Option<EditGuard<'_, P>> {
+        None
+    }
+    /// Returns where page tables are noted that a holder of a part left standing.
+    #[inline]
+    fn left_over(&self) -> Option<&LeftOver<P>> {
+        None
+    }
 }
+
+/// Keeps other holders of parts from editing what all share.
+pub type EditGuard<'a, P> = HeldRanges<'a, P>;
 
 /// One semaphore around each call, whatever its range.
 ///

@@ -7,9 +7,9 @@
 //!
 //! # Lock order (outermost first; nobody holds one of a later line while taking one of an earlier)
 //! 0. an object's `changes`, which truncations and holes of the object hold
-//! 1. the space's lock (`permit`): under all designs so far its semaphore; nobody holds two
+//! 1. the space's lock (`permit`): its semaphore, or a share of it and a part of the space (`ranges`); nobody holds two
 //! 2. areas' locks (`vma-lock`): only a writer waits for one; its readers take 4 and 5 only
-//! 3. the design's index lock
+//! 3. the design's index lock; the lock of the parts that are held, under which the index is edited (`ranges`)
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
 //! 5. inboxes, the list of spaces, the frame source's locks
 //!
@@ -36,7 +36,8 @@
 //! `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`,
 //! `truncate` and `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list`
 //! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
-//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `request` what mmap is asked for,
+//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with
+//! `left_over`) how several are inside at once, `request` what mmap is asked for,
 //! `line` how an area is shown; `references` and `pins` are the calls about those.
 
 mod advise;
@@ -50,6 +51,7 @@ mod fork;
 mod guard;
 mod heap;
 mod holes;
+mod left_over;
 mod life;
 pub(crate) mod line;
 mod list;
@@ -64,6 +66,7 @@ mod populate;
 mod promises;
 mod protect;
 mod quota;
+pub(crate) mod ranges;
 mod references;
 mod remap;
 mod removal;
@@ -80,13 +83,15 @@ pub use advise::Advice;
 pub use areas::Areas;
 pub use ask::SyncFlags;
 pub use change::Sizes;
+pub use left_over::LeftOver;
 pub use life::SpaceRef;
 pub use line::AreaLine;
 pub use list::AreaList;
 pub use lock::{LockAll, PageLock};
-pub use map_lock::{MapLock, WholeSpace};
+pub use map_lock::{EditGuard, MapLock, WholeSpace};
 pub(crate) use permit::{AreaAt, ReadPermit, SpaceReadGuard};
 pub use promises::{Cursor, EntryChange, Promises, Tally};
+pub use ranges::Ranges;
 pub use remap::{RemapPlacement, RemapRequest};
 pub use request::{Backing, MapRequest, Placement, Populate};
 
@@ -192,9 +197,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if self.nr_users.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return;
         }
-        let _read = self.read(EVERYTHING);
-        // Relaxed: writers read it under the semaphore.
-        self.is_shared.store(true, Ordering::Relaxed);
+        if !D::Lock::DIVIDES {
+            let _read = self.read(EVERYTHING);
+            return self.count_user_in();
+        }
+        // ORDER: Acquire pairs with the Release in `count_user_in`: the second user has waited, for all that follow.
+        if self.is_shared.load(Ordering::Acquire) {
+            // ORDER: as in `count_user_in`.
+            self.nr_users.fetch_add(1, Ordering::Release);
+            return;
+        }
+        let mut write = self.write(EVERYTHING);
+        write.divide();
+        self.count_user_in();
+    }
+
+    fn count_user_in(&self) {
+        // ORDER: Release pairs with the Acquire in `add_user`. Writers read it under the semaphore.
+        self.is_shared.store(true, Ordering::Release);
         self.translations.lookers.let_many_in();
         // ORDER: Release pairs with the Acquire in `nr_users`.
         self.nr_users.fetch_add(1, Ordering::Release);
@@ -280,6 +300,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         act: impl Fn(WritePermit<'_, P, D>) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         self.try_again(|| self.with_write(range.clone(), &act))
+    }
+
+    /// As [`Space::try_with_write`], with what `lock` locks.
+    #[inline]
+    fn try_with<'a, R>(
+        &'a self,
+        lock: impl Fn() -> SpaceWriteGuard<'a, P, D>,
+        act: impl Fn(WritePermit<'_, P, D>) -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        self.try_again(|| self.with_guard(lock(), &act))
     }
 
     /// Runs `act`; if there is no frame and some wait for the design's readers, frees those and runs it again.

@@ -17,6 +17,9 @@ use crate::types::{Area, Space};
 use core::marker::PhantomData;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
+use faultless_phys::FrameSource;
+use faultless_platform::mutant;
+use faultless_sync::{Claim, HeldRanges, RcuGuard};
 
 /// A guard for looking, of a design's lock.
 pub(super) type ReadOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Read<'a>;
@@ -46,6 +49,17 @@ pub(super) struct SpaceWriteGuard<'a, P: System, D: Design<P>> {
 }
 
 impl<'a, P: System, D: Design<P>> SpaceWriteGuard<'a, P, D> {
+    /// Says whether everything is locked.
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        D::Lock::is_whole(&self.write)
+    }
+
+    /// Lets others change parts of the space side by side from now on; everything is locked.
+    pub(super) fn divide(&mut self) {
+        D::Lock::divide(&mut self.write);
+    }
+
     /// Returns what it permits.
     #[inline]
     pub(super) fn permit(&self) -> WritePermit<'_, P, D> {
@@ -158,25 +172,32 @@ impl<'g, P: System, D: Design<P>> ReadPermit<'g, P, D> {
     /// Returns the area that contains `address`.
     #[inline]
     pub(crate) fn containing(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        let _beside = self.0.look_beside();
         self.0.index.containing(address.get()).map(AreaAt::new)
     }
 
     /// Returns the first area that ends behind `address`.
     #[inline]
     pub(crate) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        let _beside = self.0.look_beside();
         self.0.index.first_ending_after(address.get()).map(AreaAt::new)
     }
 
     /// Returns the last area that starts below `address`.
     #[inline]
     pub(crate) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        let _beside = self.0.look_beside();
         self.0.index.last_starting_before(address.get()).map(AreaAt::new)
     }
 
     /// Visits the areas that overlap `range`, ascending; each is looked up when the one before has been visited.
     #[inline]
     pub(crate) fn overlapping(self, range: Range<VirtAddr>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
-        self.0.index.overlapping(range.start.get()..range.end.get()).map(AreaAt::new)
+        let mut found = self.0.index.overlapping(range.start.get()..range.end.get());
+        core::iter::from_fn(move || {
+            let _beside = self.0.look_beside();
+            found.next().map(AreaAt::new)
+        })
     }
 }
 
@@ -212,6 +233,25 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[track_caller]
     pub(super) fn write(&self, range: Range<VirtAddr>) -> SpaceWriteGuard<'_, P, D> {
         SpaceWriteGuard { space: self, write: self.lock.write(range) }
+    }
+
+    /// Locks for changing it what `choose` says, under the lock of what is held, or everything.
+    #[track_caller]
+    pub(super) fn write_chosen(
+        &self,
+        choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
+    ) -> SpaceWriteGuard<'_, P, D> {
+        const { assert!(!(D::Lock::DIVIDES && D::REMOVES_APART), "nobody looks for what leaves beyond a part") };
+        SpaceWriteGuard { space: self, write: self.lock.write_part(choose) }
+    }
+
+    /// Begins an RCU section where others may edit the index beside the caller, who has a part locked (R7 of
+    /// `ranges`).
+    #[inline]
+    pub(crate) fn look_beside(&self) -> Option<RcuGuard<'_, P>> {
+        let has_company = D::Lock::DIVIDES && mutant!(PartLooksUnheld, self.lock.is_divided() => false);
+        // A space that is divided had a second user, who let many look.
+        has_company.then(|| self.memory().rcu().read())
     }
 
     /// Says whether somebody sleeps in line for the space.

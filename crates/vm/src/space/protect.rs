@@ -2,6 +2,7 @@
 
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
+use super::ranges::Additions;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
@@ -97,11 +98,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     fn protect_found(&self, inside: PageRange, rights: AreaFlags, from: From) -> Result<(), CallError> {
         let opened = Opened::default();
-        let locked = match from {
-            From::Start => inside.addresses(),
-            From::StackStart => EVERYTHING,
+        let lock = || match from {
+            From::Start => self.write_part(inside, Additions::of_bytes(inside.len_bytes())),
+            From::StackStart => self.write_settled(EVERYTHING),
         };
-        let result = self.try_with_write(locked, |permit| {
+        let result = self.try_with(lock, |permit| {
             let range = match from {
                 From::Start => inside,
                 From::StackStart => permit.widened_to_stack(inside)?,

@@ -100,6 +100,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     pub(super) fn check_unmapping(self, range: PageRange) -> Result<Held, CallError> {
         let limit = self.limits.max_map_count;
         let mut held = Held::default();
+        let _beside = self.look_beside();
         for entry in self.overlapping(range.addresses()) {
             let flags = entry.area().flags();
             if entry.start < range.start() && range.end() < entry.end && self.nr_areas() >= limit {

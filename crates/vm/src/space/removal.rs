@@ -28,6 +28,7 @@
 //! under the semaphore alone. For the same reason there is one removal at a time.
 
 use super::change::{Change, Removed};
+use super::map_lock::MapLock;
 use super::permit::{SpaceWriteGuard, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
 use crate::addr::{PageRange, VirtAddr};
@@ -44,14 +45,17 @@ use faultless_platform::{Atomic, Ordering};
 pub(super) struct Removal<'a, P: System, D: Design<P>> {
     removed: Removed<'a, P, D>,
     range: PageRange,
-    /// What is free around it, and it, until the removal is finished: no writer comes in before.
+    /// What is free around it, and it, until the removal is finished, if no writer comes in before.
     hole: Range<u64>,
 }
 
 impl<P: System, D: Design<P>> Removal<'_, P, D> {
     /// Finishes it. `pause` is called between one page table that holds pages and the next.
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
-        {
+        if D::Lock::DIVIDES {
+            // Others change what lies around the range.
+            space.zap_and_prune(self.range, pause);
+        } else {
             let mut gather = Gather::new(&space.translations, self.range);
             space.translations.zap_into(self.range, Emptied::All, &mut gather, pause);
             space.translations.prune(self.range.numbers(), self.hole, &mut gather);
@@ -80,7 +84,7 @@ impl<P: System, D: Design<P>> Lock<'_, P, D> {
     /// Lets readers in if somebody sleeps in line.
     fn share(&mut self) {
         if self.space.is_contended()
-            && let Some(alone) = self.alone.take()
+            && let Some(alone) = self.alone.take_if(|alone| alone.is_whole())
         {
             // Relaxed: the downgrade releases it to whoever shares the semaphore.
             self.space.is_removing.store(true, Ordering::Relaxed);
@@ -106,8 +110,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         range: Range<VirtAddr>,
         act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
     ) -> R {
+        self.remove_with(self.write_settled(range), act)
+    }
+
+    /// As [`Space::with_write_to_remove`], with what is locked.
+    #[inline]
+    pub(super) fn remove_with<'a, R>(
+        &'a self,
+        write: SpaceWriteGuard<'a, P, D>,
+        act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
+    ) -> R {
         let result = {
-            let mut lock = Lock { space: self, alone: Some(self.write_settled(range)), shared: None };
+            let mut lock = Lock { space: self, alone: Some(write), shared: None };
             // SAFETY: `lock` has the range alone, and then shares it until the removal is finished.
             let (result, removal) = act(unsafe { WritePermit::assume(self) });
             if let Some(removal) = removal {
@@ -115,6 +129,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             }
             result
         };
+        self.prune_left_over();
         self.poll_deferred();
         result
     }

@@ -38,6 +38,8 @@ pub struct Gather<'a, P: System> {
     tables: Option<Pfn>,
     /// Whether all of `range` must be flushed.
     needs_flush: bool,
+    /// Whether it counts itself for others to see.
+    is_counted: bool,
 }
 
 impl<'a, P: System> Gather<'a, P> {
@@ -45,7 +47,15 @@ impl<'a, P: System> Gather<'a, P> {
     pub fn new(translations: &'a Translations<P>, range: PageRange) -> Self {
         // ORDER: AcqRel pairs with the other zapper's: see `drop`.
         translations.nr_gathers.fetch_add(1, Ordering::AcqRel);
+        let mut gather = Self::of_its_only_zapper(translations, range);
+        gather.is_counted = true;
+        gather
+    }
+
+    /// As [`Gather::new`], of a range that nobody else zaps meanwhile.
+    pub fn of_its_only_zapper(translations: &'a Translations<P>, range: PageRange) -> Self {
         Self {
+            is_counted: false,
             translations,
             range,
             frames: [const { MaybeUninit::uninit() }; RUN],
@@ -146,6 +156,9 @@ impl<P: System> Gather<'_, P> {
 
 impl<P: System> Drop for Gather<'_, P> {
     fn drop(&mut self) {
+        if !self.is_counted {
+            return self.flush();
+        }
         // ORDER: Acquire pairs with the AcqRel in `new`: a zapper that began before us and has not ended is seen.
         let is_alone = mutant!(GathersIgnored, self.translations.nr_gathers.load(Ordering::Acquire) <= 1 => true);
         self.needs_flush |= !is_alone;

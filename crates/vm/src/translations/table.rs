@@ -173,6 +173,21 @@ impl<P: System> Tables<P> {
         leaf_end(address)
     }
 
+    /// Returns what those tables below the root span that touch `range` and lie wholly in `hole`, which holds the
+    /// range, as one; nothing if there is none.
+    pub(crate) fn spanned_within(range: &Range<u64>, hole: &Range<u64>) -> Option<Range<u64>> {
+        let mut tables: Option<Range<u64>> = None;
+        for size in (2..=P::Format::LEVELS).map(span) {
+            let low = range.start.max(hole.start.next_multiple_of(size)) / size * size;
+            let high = range.end.next_multiple_of(size).min(hole.end / size * size);
+            if low < high {
+                let widest = tables.unwrap_or(low..high);
+                tables = Some(widest.start.min(low)..widest.end.max(high));
+            }
+        }
+        tables
+    }
+
     /// Returns the entry of `address` in its leaf table.
     #[inline]
     pub fn leaf_slot(memory: &P::Frames, table: Pfn, address: u64) -> Slot<'_, P> {

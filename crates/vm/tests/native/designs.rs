@@ -7,7 +7,7 @@ macro_rules! for_each_design {
             #[allow(unused_imports, reason = "what a body needs differs")]
             use super::*;
             use faultless_sync::Rwsem;
-            use faultless_vm::design::{Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+            use faultless_vm::design::{Faultless, FaultlessRanges, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 
             fn run<$design: Tested>() $body
 
@@ -39,6 +39,11 @@ macro_rules! for_each_design {
             #[test]
             fn faultless() {
                 run::<Faultless<Rwsem<Native>>>();
+            }
+
+            #[test]
+            fn faultless_ranges() {
+                run::<FaultlessRanges<Rwsem<Native>>>();
             }
         }
     };

@@ -3,7 +3,7 @@
 //!
 //! * `semantics`: what the calls promise, drawn as before, call, after (`drawing`); `calls`: the same by hand
 //! * `objects`, `spaces`, `populate`: memory objects, spaces that come and go, pages that are made at once
-//! * `shootdown`, `removal`, `users`: what other CPUs see meanwhile
+//! * `shootdown`, `removal`, `users`, `side_by_side`: what other CPUs see meanwhile
 //! * `world`: the small instance that they all test on; `designs`: what they are tested under
 
 #[macro_use]
@@ -18,5 +18,6 @@ mod populate;
 mod removal;
 mod semantics;
 mod shootdown;
+mod side_by_side;
 mod spaces;
 mod users;

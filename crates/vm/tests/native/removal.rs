@@ -6,6 +6,7 @@ use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Platform, Processor, Threads};
 use faultless_sync::Side;
+use faultless_vm::design::MapLock;
 use faultless_vm::{AccessError, AddressRange, Advice, Guest, Limits, PAGE, SpaceRef, VirtAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,6 +27,11 @@ const STOP: Duration = Duration::from_millis(20);
 /// Says whether the last page is still there. The caller is in guest state.
 fn is_under_way<D: Tested>(space: &SpaceRef<'_, Native, D>) -> bool {
     !space.entry_at(VirtAddr::new(LAST)).is_empty()
+}
+
+/// Says whether calls about other addresses go on beside a long unmapping.
+const fn lets_calls_elsewhere<D: Tested>() -> bool {
+    D::REMOVES_APART || <D::Lock as MapLock<Native>>::DIVIDES
 }
 
 for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, {
@@ -60,7 +66,7 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
                 Native::spin_until(|| space.entry_at(VirtAddr::new(REMOVED)).is_empty());
                 guest.store(VirtAddr::new(UNTOUCHED), 1).expect("mapped");
                 has_stored.store(true, Ordering::SeqCst);
-                if D::REMOVES_APART {
+                if lets_calls_elsewhere::<D>() {
                     space.mmap(&anonymous(Some(MAPPED), PAGE)).expect("room");
                     has_mapped.store(true, Ordering::SeqCst);
                 }
@@ -77,7 +83,7 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
                     may_begin.store(true, Ordering::SeqCst);
                     if is_soon(&has_stored, STOP) && is_under_way(&space) {
                         stored_in_time.store(true, Ordering::SeqCst);
-                        if D::REMOVES_APART && is_soon(&has_mapped, STOP) && is_under_way(&space) {
+                        if lets_calls_elsewhere::<D>() && is_soon(&has_mapped, STOP) && is_under_way(&space) {
                             mapped_in_time.store(true, Ordering::SeqCst);
                         }
                         let failed_early = is_soon(&has_failed, STOP) && is_under_way(&space);
@@ -92,7 +98,7 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
         Native::leave();
     });
     assert!(stored_in_time.load(Ordering::SeqCst), "a fault elsewhere had to wait for all of the munmap");
-    let is_as_promised = mapped_in_time.load(Ordering::SeqCst) || !D::REMOVES_APART;
+    let is_as_promised = mapped_in_time.load(Ordering::SeqCst) || !lets_calls_elsewhere::<D>();
     assert!(is_as_promised, "a call elsewhere had to wait for all of the munmap");
     machine.attach(|| world.check("invariants"));
     machine.attach(|| drop(space));
@@ -135,6 +141,10 @@ for_each_design!(what_is_freed_in_parts_ends_where_it_should, D, {
 });
 
 for_each_design!(who_waits_for_a_space_is_counted_by_its_instance, D, {
+    // There nobody waits for who is elsewhere.
+    if <D::Lock as MapLock<Native>>::DIVIDES {
+        return;
+    }
     let region = HostRegion::reserve(16 << 20).expect("the host has room");
     let machine = Machine::new(3);
     let world = machine.attach(|| World::<D>::new(&region, 3));

@@ -1,0 +1,107 @@
+//! Ranges of one thing: who holds a part excludes who is about the same places, who holds everything excludes all.
+
+use crate::{Body, Plain, race};
+use faultless_platform::loom::Loom;
+use faultless_sync::{Claim, Generation, RangeLock, RwSemaphore, Rwsem};
+
+struct Shared {
+    lock: RangeLock<Loom, Rwsem<Loom>, 2>,
+    /// What lies at the places 0 and 2: parts that hold one each do not touch.
+    places: [Plain; 2],
+}
+
+fn whole() -> Shared {
+    let lock = RangeLock::new(Rwsem::of(Generation::RWSEM_2012));
+    Shared { lock, places: core::array::from_fn(|_| Plain::new()) }
+}
+
+fn divided() -> Shared {
+    let shared = whole();
+    shared.lock.write().divide();
+    shared
+}
+
+fn change(shared: &Shared, place: usize) {
+    let start = 2 * place as u64;
+    let _write = shared.lock.write_part(&mut |_| Some(Claim { start, end: start + 1, ..Claim::default() }));
+    shared.places[place].bump();
+}
+
+fn change_low(shared: &Shared) {
+    change(shared, 0);
+}
+
+fn change_high(shared: &Shared) {
+    change(shared, 1);
+}
+
+fn change_all(shared: &Shared) {
+    let _write = shared.lock.write();
+    shared.places.iter().for_each(Plain::bump);
+}
+
+fn change_all_and_look(shared: &Shared) {
+    let write = shared.lock.write();
+    shared.places.iter().for_each(Plain::bump);
+    let both = || [shared.places[0].read(), shared.places[1].read()];
+    let before = both();
+    let _read = shared.lock.downgrade(write);
+    assert_eq!(both(), before);
+}
+
+fn change_low_and_look(shared: &Shared) {
+    let write = shared.lock.write_part(&mut |_| Some(Claim { start: 0, end: 1, ..Claim::default() }));
+    shared.places[0].bump();
+    let before = shared.places[0].read();
+    let _read = shared.lock.downgrade(write);
+    assert_eq!(shared.places[0].read(), before);
+}
+
+fn look_low(shared: &Shared) {
+    let _read = shared.lock.read(0..1);
+    shared.places[0].read();
+}
+
+fn try_to_look_low(shared: &Shared) {
+    if let Some(_read) = shared.lock.try_read(0..1) {
+        shared.places[0].read();
+    }
+}
+
+fn let_a_second_in(shared: &Shared) {
+    let mut write = shared.lock.write();
+    shared.places.iter().for_each(Plain::bump);
+    write.divide();
+}
+
+fn is(shared: &Shared, low: u64, high: u64) {
+    assert_eq!([shared.places[0].read(), shared.places[1].read()], [low, high], "a change was lost");
+    assert!(!shared.lock.semaphore().is_locked() && !shared.lock.table().is_held_by_others(&(0..9), 9));
+}
+
+#[test]
+pub fn parts_of_one_place_exclude_each_other() {
+    race(Some(3), divided, [change_low as Body<Shared>, change_low], |shared| is(shared, 2, 0));
+    race(Some(3), divided, [change_low, look_low], |shared| is(shared, 1, 0));
+    race(Some(3), divided, [change_low, try_to_look_low], |shared| is(shared, 1, 0));
+    race(Some(3), divided, [change_low_and_look, look_low], |shared| is(shared, 1, 0));
+}
+
+#[test]
+pub fn parts_of_two_places_lose_nothing() {
+    race(Some(3), divided, [change_low as Body<Shared>, change_high], |shared| is(shared, 1, 1));
+}
+
+#[test]
+pub fn everything_excludes_parts() {
+    race(Some(3), divided, [change_all as Body<Shared>, change_low], |shared| is(shared, 2, 1));
+    race(Some(3), divided, [change_all_and_look, change_low], |shared| is(shared, 2, 1));
+    race(Some(3), divided, [change_all, look_low], |shared| is(shared, 1, 1));
+    race(Some(3), divided, [change_all_and_look, look_low], |shared| is(shared, 1, 1));
+}
+
+#[test]
+pub fn who_looks_while_parts_begin_to_be_given_out_keeps_them_away() {
+    race(Some(3), whole, [let_a_second_in as Body<Shared>, look_low], |shared| is(shared, 1, 1));
+    race(Some(2), whole, [let_a_second_in as Body<Shared>, look_low, change_low], |shared| is(shared, 2, 1));
+}

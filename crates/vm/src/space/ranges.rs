@@ -1,0 +1,202 @@
+//! A space's lock that lets calls about different parts of it in side by side.
+//!
+//! # Guarantee
+//! munmap, mprotect, madvise and mmap hold a part: what they name, widened to the areas that overlap or touch it
+//! ([`Space::write_part`]). All other calls that change something hold everything. A fault under the lock and a call
+//! that looks hold what they name, for reading.
+//!
+//! # Invariants
+//! * R1 parts that are held for writing are disjoint, and don't touch (`sync::RangeLock`).
+//! * R2 an area is changed, and freed, only by the holder of a part that has all of it, and all that touches it: so
+//!   whoever holds an address of it, for reading too, keeps it and its neighbours as they are.
+//! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
+//!   ([`MapLock::edit`]), from the edit's preparation to the counters; the edit is of the version in force. Nobody
+//!   sleeps or waits for faults with it.
+//! * R4 a table is taken out under the table's lock, if nobody else holds a part of what it spans. What stays for
+//!   that reason, is [`LeftOver`], and goes when somebody has everything.
+//! * R5 who has everything holds no part, and waits for all of them.
+//! * R6 what a holder may add to what limits count is claimed with the part; a claim that could exceed a limit is
+//!   refused, and the call has everything: then counters are exact, as for `WholeSpace`.
+//! * R7 who holds a part looks the index up inside an RCU section, as faults do: others replace its nodes.
+//! * R8 a change is announced, put in force, and then waits for the faults that began before; only after that it
+//!   changes translations, and frees what it took away.
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | an area comes to touch a part that is waited for | what is held is chosen in the state in which it is entered |
+//! | two calls map holes that touch | R1: one waits, and then finds the other's area, which it may join |
+//! | two searches find one hole | the place is chosen under the table's lock, in which it is entered at once |
+//! | an area is cut beside a fault that found it | the fault goes on with what it found if its address is not in the range (I2 of `design::faultless`), else it is waited for (R8) |
+//! | a fault begins between R8's steps | it finds the area of before, announced, or the new one, announced as well |
+//! | two unmappings leave a table empty, each a part of it | whoever takes its areas off the index last sees the hole. If the other one is still inside, the table is left over, and the rest goes as soon as the space is had alone |
+//! | a table is left over, and a third one would free the table above it | while anything is left over nobody frees a table but who has everything, and that one frees all of it |
+//! | a counter is near its limit | R6 |
+//! | somebody looks beyond what he holds: the area above a missed address | inside an RCU section, and what he decides there is decided again by who has everything |
+//! | an unmapping that has everything shares it half way | it has everything for reading, so no part is given out for writing |
+//! | a second user comes | it waits for everything, and only then parts are given out: before that, a share alone keeps an area |
+
+use super::Space;
+use super::left_over::LeftOver;
+use super::map_lock::{EditGuard, MapLock};
+use super::permit::SpaceWriteGuard;
+use crate::addr::{PageRange, VirtAddr};
+use crate::design::Design;
+use crate::system::System;
+use core::ops::Range;
+use faultless_platform::mutant;
+use faultless_sync::{Claim, HeldRanges, RangeLock, RangeReadGuard, RangeWriteGuard, RwSemaphore};
+
+/// See the module.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{RwSemaphore, Rwsem};
+/// use faultless_vm::VirtAddr;
+/// use faultless_vm::design::{MapLock, Ranges};
+///
+/// let lock: Ranges<Native, Rwsem<Native>> = MapLock::<Native>::new(Rwsem::<Native>::new());
+/// Machine::new(1).attach(|| {
+///     let low = VirtAddr::new(0)..VirtAddr::new(4096);
+///     drop(lock.write(low.clone()));
+///     assert!(!lock.is_divided(), "until a second user comes");
+///     assert!(lock.try_read(low).is_some());
+/// });
+/// ```
+pub struct Ranges<P: System, S> {
+    lock: RangeLock<P, S>,
+    left_over: LeftOver<P>,
+}
+
+// SAFETY: R1 to R5: whoever changes an area, the index or a table excludes all who look at that.
+unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
+    type Semaphore = S;
+    type Read<'a> = RangeReadGuard<'a, P, S>;
+    type Write<'a> = RangeWriteGuard<'a, P, S>;
+
+    fn new(semaphore: S) -> Self {
+        Self { lock: RangeLock::new(semaphore), left_over: LeftOver::new() }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn read(&self, range: Range<VirtAddr>) -> RangeReadGuard<'_, P, S> {
+        self.lock.read(range.start.get()..range.end.get())
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_read(&self, range: Range<VirtAddr>) -> Option<RangeReadGuard<'_, P, S>> {
+        self.lock.try_read(range.start.get()..range.end.get())
+    }
+
+    /// Locks everything: a part is only given out to who widens it.
+    #[inline]
+    #[track_caller]
+    fn write(&self, _: Range<VirtAddr>) -> RangeWriteGuard<'_, P, S> {
+        self.lock.write()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn downgrade<'a>(&'a self, write: RangeWriteGuard<'a, P, S>) -> RangeReadGuard<'a, P, S> {
+        self.lock.downgrade(write)
+    }
+
+    #[inline]
+    fn is_contended(&self) -> bool {
+        self.lock.is_contended()
+    }
+
+    const DIVIDES: bool = true;
+
+    fn divide(everything: &mut RangeWriteGuard<'_, P, S>) {
+        everything.divide();
+    }
+
+    #[inline]
+    fn is_divided(&self) -> bool {
+        self.lock.is_divided()
+    }
+
+    #[track_caller]
+    fn write_part(&self, choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>) -> RangeWriteGuard<'_, P, S> {
+        self.lock.write_part(choose)
+    }
+
+    #[inline]
+    fn is_whole(write: &RangeWriteGuard<'_, P, S>) -> bool {
+        write.is_whole()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn edit(&self) -> Option<EditGuard<'_, P>> {
+        self.is_divided().then(|| self.lock.table())
+    }
+
+    #[inline]
+    fn left_over(&self) -> Option<&LeftOver<P>> {
+        Some(&self.left_over)
+    }
+}
+
+/// What a call may add at most to what limits count.
+#[derive(Clone, Copy)]
+pub(super) struct Additions {
+    pub(super) areas: u64,
+    pub(super) bytes: u64,
+}
+
+impl Additions {
+    /// More areas than the holders of all parts may add together.
+    const MOST_AREAS: u64 = 1 << 10;
+    /// A change that cuts an area in two.
+    pub(super) const ONE_CUT: Self = Self { areas: 1, bytes: 0 };
+    /// A change of flags, which cuts at both ends.
+    pub(super) const TWO_CUTS: Self = Self { areas: 2, bytes: 0 };
+
+    /// Pages that become data, or come, in the middle of an area.
+    pub(super) const fn of_bytes(bytes: u64) -> Self {
+        Self { bytes, ..Self::TWO_CUTS }
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Locks a range for changing it, with all that the change may touch; everything where the lock does not divide
+    /// the space, or a limit is near.
+    #[inline]
+    #[track_caller]
+    pub(super) fn write_part(&self, range: PageRange, added: Additions) -> SpaceWriteGuard<'_, P, D> {
+        if !D::Lock::DIVIDES {
+            return self.write_settled(range.addresses());
+        }
+        self.write_chosen(&mut |held| self.claim(held, range, added))
+    }
+
+    /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.
+    pub(super) fn claim(&self, held: &HeldRanges<'_, P>, range: PageRange, added: Additions) -> Option<Claim> {
+        let (nr_added, bytes_added) = (added.areas, added.bytes);
+        let (nr_areas, most) = (self.nr_areas() + nr_added, self.limits.max_map_count);
+        let limit = self.limits.address_space_bytes.min(self.limits.data_bytes);
+        // All there can be may claim no more than that.
+        let is_far = nr_areas + Additions::MOST_AREAS < most && limit == u64::MAX;
+        let (nr_claimed, bytes_claimed) = if is_far { (0, 0) } else { held.claimed() };
+        // One below the limit, at which some calls answer otherwise.
+        let has_room = nr_areas + nr_claimed + 1 < most;
+        let is_small = self.mapped_bytes().saturating_add(bytes_claimed).saturating_add(bytes_added) <= limit;
+        if !has_room || !is_small {
+            return None;
+        }
+        let Range { start, end } = mutant!(PartNotWidened, self.widened(range) => range.numbers());
+        Some(Claim { start, end, nr_added, bytes_added })
+    }
+
+    /// Returns a range and the areas that overlap or touch it, as one; under the table's lock.
+    fn widened(&self, range: PageRange) -> Range<u64> {
+        let Range { start, end } = range.numbers();
+        let below = self.index.last_starting_before(start).filter(|entry| entry.end >= start);
+        let above = self.index.containing(end);
+        below.map_or(start, |entry| entry.start)..above.map_or(end, |entry| entry.end)
+    }
+}
