@@ -104,7 +104,7 @@ impl<P: System, T> Index<P, T> {
     pub fn prepare_from<'a>(
         &'a self,
         range: Range<u64>,
-        added: &[Option<Entry<T>>; MAX_ADDED],
+        added: &[Option<IndexEntry<T>>; MAX_ADDED],
         spare: Spare<'a, P>,
     ) -> Option<Edit<'a, P>> {
         self.prepare_by(spare.nodes, range, added, Some(spare), true).ok()
@@ -114,7 +114,7 @@ impl<P: System, T> Index<P, T> {
         &'a self,
         nodes: &'a Slab<P, Node<P>, P::Frames>,
         range: Range<u64>,
-        added: &[Option<Entry<T>>; MAX_ADDED],
+        added: &[Option<IndexEntry<T>>; MAX_ADDED],
         spare: Option<Spare<'a, P>>,
         is_bounded: bool,
     ) -> Result<Edit<'a, P>, Short> {
