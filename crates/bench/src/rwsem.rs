@@ -16,7 +16,7 @@ use faultless_machine::session::arms_in_parallel;
 use faultless_machine::simulated::{MachineChoice, Spec, with_rerun};
 use faultless_machine::watch::{self, Simulated};
 use faultless_platform::native::{self, Native};
-use faultless_platform::{Platform, Threads};
+use faultless_platform::{CachePadded, Platform, Threads};
 use faultless_results::stats::{Histogram, Random};
 use faultless_sim::{Machine, isolate};
 use faultless_sync::{Barrier, RwSemaphore, SemaphoreVisitor, with_semaphore};
@@ -142,7 +142,9 @@ impl<P: Platform + Threads> SemaphoreVisitor<P> for Visitor<'_, P> {
 
     fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Taken {
         let nr_threads = self.cpus * self.load.threads_per_cpu.max(1);
-        let (lock, barrier) = (S::of(generation), Barrier::<P>::new(nr_threads as u32));
+        // On a line of its own: where a lock lies on its line, and what else does, moved these rates by a factor of two.
+        let lock = CachePadded::new(S::of(generation));
+        let barrier = CachePadded::new(Barrier::<P>::new(nr_threads as u32));
         let all = Mutex::new(Taken::default());
         P::run(self.machine, nr_threads, &|thread| {
             self.site.settle(thread, nr_threads);
