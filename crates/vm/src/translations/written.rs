@@ -8,9 +8,9 @@
 //! # How
 //! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
 //! write-protecting userfaultfd do the same). The next store faults, finds the page its own, gives the right back and
-//! takes the mark away. Map calls that take the right leave the mark as it is, so that nothing is forgotten. A page that
-//! was given up (`lazy_free`) is clean, whatever was stored before; so one that is private counts as stored to until
-//! somebody looks.
+//! takes the mark away. Map calls that take the right leave the mark as it is, so that nothing is forgotten. A page
+//! that was given up (`lazy_free`) is clean, whatever was stored before; so one that is private counts as stored to
+//! until somebody looks.
 //!
 //! A page that was written back to where it comes from has another mark, the same bit as [`EntryFlags::EXCLUSIVE`],
 //! which shared memory has no other use for: the right to write comes back with a fault alone.
@@ -52,8 +52,8 @@ impl<P: System> Translations<P> {
         entry.has(EntryFlags::DIRTY) || self.memory().page(entry.pfn()).kind() == Kind::Anonymous
     }
 
-    /// Lets the next store to each page of a range of shared memory fault, whatever rights it gets until then. What was stored to before is for `collect_written` to report
-    /// still.
+    /// Lets the next store to each page of a range of shared memory fault, whatever rights it gets until then. What was
+    /// stored to before is for `collect_written` to report still.
     ///
     /// The caller has the space's lock, shared at least.
     pub(crate) fn await_stores(&self, range: PageRange) {
