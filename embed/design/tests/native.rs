@@ -125,7 +125,8 @@ fn a_cursor_whose_caller_panics_counts_what_it_has_changed() {
             });
         }));
         assert!(panicked.is_err() && guest.load(START).is_err());
-        view.cursor(range).change(|page, _| if page == START { EntryChange::Promise(rights) } else { EntryChange::Keep });
+        view.cursor(range)
+            .change(|page, _| if page == START { EntryChange::Promise(rights) } else { EntryChange::Keep });
         assert_eq!((guest.load(START).expect("promised again").0, space.resident_pages()), (0, 0));
         // SAFETY: no other thread runs.
         unsafe { check::invariants(&vm) }.unwrap_or_else(|broken| panic!("{broken}"));
