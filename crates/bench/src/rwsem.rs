@@ -142,7 +142,7 @@ impl<P: Platform + Threads> SemaphoreVisitor<P> for Visitor<'_, P> {
 
     fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Taken {
         let nr_threads = self.cpus * self.load.threads_per_cpu.max(1);
-        // On a line of its own: where a lock lies on its line, and what else does, moved these rates by a factor of two.
+        // On a line of its own: where a lock lies on its line, and what else does, moved these rates by a factor of 2.
         let lock = CachePadded::new(S::of(generation));
         let barrier = CachePadded::new(Barrier::<P>::new(nr_threads as u32));
         let all = Mutex::new(Taken::default());

@@ -4,7 +4,12 @@
 //! A pattern means all events whose names match it; a name that means none is an error. What is an event of
 //! the virtual memory stands in [`Event`], what the host alone counts in [`EXTRA`].
 
+use faultless_platform::native::Native;
 use faultless_vm::Event;
+use faultless_vm::design::{Design, GenerationOf};
+use faultless_vm::registry::{DesignVisitor, with_design};
+
+use crate::designs::DEFAULT_SEMAPHORE;
 
 /// Other names for events, as perf and vmstat have them.
 pub const ALIASES: &[(&str, &str)] = &[
@@ -38,11 +43,24 @@ pub const DEFAULT: &str = "faults,spf,spf-failed,pagefault:*,cow,tlb_shootdown";
 
 /// Returns whether a design of the virtual memory has an event at all: what it can never do is not 0, but not there.
 pub fn is_counted(design: &str, event: &str) -> bool {
-    match event {
-        // The two that give up when the page-table lock is taken.
-        "pagefault:spf_pte_lock" => ["spf-v9", "spf-srcu"].contains(&design),
-        "spf" | "spf-failed" => design != "mmap-sem",
-        _ => !(design == "mmap-sem" && event.starts_with("pagefault:")),
+    with_design::<Native, _>(design, DEFAULT_SEMAPHORE, Counted(event)).unwrap_or(event != BUSY)
+}
+
+/// The give-up of designs that don't wait for the page-table lock.
+const BUSY: &str = "pagefault:spf_pte_lock";
+
+/// Says whether a design has an event.
+struct Counted<'a>(&'a str);
+
+impl DesignVisitor<Native> for Counted<'_> {
+    type Output = bool;
+
+    fn visit<D: Design<Native>>(self, _: GenerationOf<Native, D>) -> bool {
+        match self.0 {
+            BUSY => D::GIVES_UP_WHEN_BUSY,
+            "spf" | "spf-failed" => D::SPECULATES,
+            event => D::SPECULATES || !event.starts_with("pagefault:"),
+        }
     }
 }
 
@@ -118,6 +136,20 @@ mod tests {
         assert_eq!(choose("pagefault:spf_vma_n?*"), Ok(vec!["pagefault:spf_vma_noanon", "pagefault:spf_vma_notsup"]));
         assert_eq!(choose("*").map(|all| all.len()), Ok(names().count()));
         assert_eq!(choose(DEFAULT).map(|all| all.len()), Ok(5 + reasons.len()));
+    }
+
+    #[test]
+    fn a_design_has_the_events_of_what_it_does() {
+        let having = |event: &str| -> Vec<&str> {
+            crate::designs::DESIGNS.iter().copied().filter(|design| is_counted(design, event)).collect()
+        };
+        assert_eq!(having("pagefault:spf_pte_lock"), ["spf-srcu", "spf-v9"]);
+        assert!(
+            ["spf", "spf-failed", "pagefault:spf_vma_changed"].iter().all(|event| !having(event).contains(&"mmap-sem"))
+        );
+        assert_eq!(having("spf").len(), crate::designs::DESIGNS.len() - 1);
+        assert_eq!(having("faults"), crate::designs::DESIGNS);
+        assert!(is_counted("unknown", "spf") && !is_counted("unknown", BUSY));
     }
 
     #[test]

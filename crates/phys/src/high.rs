@@ -8,7 +8,8 @@
 //! # How
 //! The allocator below knows no zones. A CPU that gets a frame of the wrong zone sets it aside for a later allocation
 //! from that zone and takes another; a frame is set aside at most once between a free and an allocation. Frames set
-//! aside are free; a CPU that finds no other frame takes those that other CPUs set aside.
+//! aside are free; a CPU that finds no other frame takes those that other CPUs set aside, and one that finds no block
+//! gives all of them back, where they merge.
 //!
 //! An allocation can fail although a frame of its zone is free if another CPU is just putting it aside: the promise of
 //! [`Memory`](crate::Memory) that a failure is exact holds for memories that are not divided.
@@ -104,6 +105,18 @@ impl<P: Platform> Division<P> {
         }
         let of_others = |zone: Zone| (0..self.nr_cpus).find_map(|cpu| pop(frames, &self.aside.get(cpu)[zone as usize]));
         of_others(wanted).or_else(|| if wanted == Zone::High { of_others(Zone::Normal) } else { None })
+    }
+
+    /// Gives what was put aside back to the allocator below; says whether that was anything.
+    pub(crate) fn give_back(&self, frames: &Frames<P>, mut give: impl FnMut(Pfn)) -> bool {
+        let mut nr_given = 0;
+        for aside in (0..self.nr_cpus).flat_map(|cpu| self.aside.get(cpu)) {
+            while let Some(pfn) = pop(frames, aside) {
+                give(pfn);
+                nr_given += 1;
+            }
+        }
+        nr_given != 0
     }
 }
 

@@ -405,6 +405,9 @@ impl<P: Platform> Memory<P> {
 
     /// Gives the frames on all CPUs' lists back to the buddy allocator, where they merge.
     pub fn drain_cpu_lists(&self) {
+        if let Some(division) = self.core.division() {
+            self.core.merge_aside(division);
+        }
         self.core.zones.drain();
     }
 
@@ -501,6 +504,19 @@ impl<P: Platform> Core<P> {
     /// Takes a block of several frames from the zones: from normal memory, if there is a division.
     fn take_row(&self, order: u8, policy: Policy) -> Option<Pfn> {
         let Some(division) = self.division() else { return self.zones.take_block(order, policy) };
+        let found = self.take_normal_row(division, order, policy);
+        if found.is_some() || !self.merge_aside(division) {
+            return found;
+        }
+        self.take_normal_row(division, order, policy)
+    }
+
+    /// Lets frames merge that were put aside for the other zone; says whether there were any.
+    fn merge_aside(&self, division: &Division<P>) -> bool {
+        division.give_back(&self.frames, |pfn| self.zones.put_past_list(pfn, 0))
+    }
+
+    fn take_normal_row(&self, division: &Division<P>, order: u8, policy: Policy) -> Option<Pfn> {
         let (mut aside, mut found) = (None::<Pfn>, None);
         while let Some(first) = self.zones.take_block(order, policy) {
             if division.is_normal(first, order) {

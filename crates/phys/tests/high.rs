@@ -84,3 +84,21 @@ fn frames_that_another_cpu_put_aside_are_found() {
         assert_eq!((memory.nr_free(), normal.is_empty()), (0, false));
     });
 }
+
+#[test]
+fn blocks_are_made_of_frames_that_were_put_aside() {
+    divided([false, false, false, true], |memory| {
+        let nr_free = memory.nr_free();
+        // The last one finds no high frame, and has put all others aside on its way.
+        let nr_taken = BYTES / 2 / PAGE_BYTES + 1;
+        let taken: Vec<Pfn> =
+            (0..nr_taken).map(|_| memory.try_alloc_for(Some(Holds::AnonymousPage)).expect("one is free")).collect();
+        assert!(taken.last().is_some_and(|&last| !memory.is_high(last)));
+        let block = memory.alloc_order(4).expect("normal memory is free");
+        assert!((block.get()..block.get() + 16).all(|number| !memory.is_high(Pfn::new(number))));
+        // SAFETY: allocated above.
+        unsafe { memory.free_order(block, 4) };
+        free(memory, taken);
+        assert_eq!(memory.nr_free(), nr_free);
+    });
+}

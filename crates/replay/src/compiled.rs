@@ -5,11 +5,11 @@
 //! each crate that calls it would compile all of them again.
 
 use faultless_machine::watch::{Simulated, Watched};
-use faultless_pass::{ReplayMachine, Replayer};
+use faultless_pass::{PassResult, ReplayError, ReplayMachine, Replayer, Settings};
 use faultless_plan::Plan;
 use faultless_platform::native::Native;
 
-use super::{PassResult, ReplayError, Settings, pass, pass_on_host};
+use super::{pass, pass_on_host};
 
 /// Replays a plan once, on any machine; as [`pass`].
 pub(super) fn pass_on(

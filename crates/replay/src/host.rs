@@ -27,7 +27,7 @@ use super::content::token;
 use super::host_calls::Caller;
 use super::relocation::Relocation;
 use super::worker::shown;
-use faultless_pass::{PassResult, ReplayError, Tally};
+use faultless_pass::{Mismatch, PassResult, ReplayError, Tally};
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::ids::ObjectIndex;
@@ -351,7 +351,7 @@ fn heard(value: &Value) -> Tally {
     };
     let mut classified = [0; Class::ALL.len()];
     classified.iter_mut().zip(list("classified")).for_each(|(count, value)| *count = value.as_u64().unwrap_or(0));
-    let words = list("words").into_iter().map(|pair| super::Mismatch {
+    let words = list("words").into_iter().map(|pair| Mismatch {
         event: pair[0].as_u64().unwrap_or(0) as u32,
         what: pair[1].as_str().unwrap_or_default().to_owned(),
     });

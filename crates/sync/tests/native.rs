@@ -455,7 +455,8 @@ fn forgotten_guards_let_no_writer_in() {
     assert!(lock.try_read().is_none() && lock.try_write().is_none() && lock.semaphore().is_locked());
 }
 
-/// A guard that leaves its CPU with its thread is as one that is forgotten: the CPU's next owner has sections of its own.
+/// A guard that leaves its CPU with its thread is as one that is forgotten: the CPU's next owner has sections of its
+/// own.
 #[test]
 fn a_section_that_has_lost_its_cpu_ends_nobody_elses() {
     let (machine, rcu) = (Machine::new(1), Rcu::<Native>::new(1));

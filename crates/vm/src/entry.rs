@@ -23,8 +23,8 @@ bitflags! {
         const DIRTY = 1 << 6;
         /// Software (bit 9): the frame is not counted: the zero page, or a reference page.
         const SPECIAL = 1 << 9;
-        /// Software (bit 10): of private memory, that no fork shares it (Linux's PageAnonExclusive); of shared memory, that
-        /// it was written back (msync) since the last store.
+        /// Software (bit 10): of private memory, that no fork shares it (Linux's PageAnonExclusive); of shared memory,
+        /// that it was written back (msync) since the last store.
         const EXCLUSIVE = 1 << 10;
         /// Software (bit 11), of entries that are not present and hold no frame: an access is a bad one
         /// (`MADV_GUARD_INSTALL`).

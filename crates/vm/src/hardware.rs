@@ -192,9 +192,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Does what was asked of the CPU while nobody owned it, as guest entry does: a thread that got the CPU since, or slept
-    /// in its last fault, comes here without that. Whoever then takes the CPU out of a space's set has done so before,
-    /// or lets it be; until then a design may take it for a member that is not waited for (`design::faultless`).
+    /// Does what was asked of the CPU while nobody owned it, as guest entry does: a thread that got the CPU since, or
+    /// slept in its last fault, comes here without that. Whoever then takes the CPU out of a space's set has done so
+    /// before, or lets it be; until then a design may take it for a member that is not waited for
+    /// (`design::faultless`).
     fn answer_requests(&self) {
         if P::WAITS_FOR_LOADED {
             return;

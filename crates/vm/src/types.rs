@@ -57,7 +57,7 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 /// | each page fault | `fault` |
 /// | a call that found no frame, [`Vm::flush`] | `has_deferred`, `flush` |
 /// | each call, when it has unlocked | `poll` |
-/// | reports, registries | `NAME`, `AREA_STATE_NAME` |
+/// | reports, registries | `NAME`, `AREA_STATE_NAME`, `SPECULATES`, `GIVES_UP_WHEN_BUSY` |
 /// | faults that all designs share | `FILLS_FREELY` |
 /// | map calls that rely on an area's reverse-map root | `ROOTS_FREELY` |
 /// | map calls that put an area into a hole | `ADDS_FREELY` |
@@ -72,6 +72,10 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     const ROOTS_FREELY: bool = false;
     /// Whether an area may grow over a hole without waiting for the faults at work in it.
     const ADDS_FREELY: bool = false;
+    /// Whether faults are tried without the space's lock first. Reports leave out the events of attempts where not.
+    const SPECULATES: bool = true;
+    /// Whether such an attempt gives up where its table's lock is busy ([`GiveUp::PteLock`](crate::GiveUp)).
+    const GIVES_UP_WHEN_BUSY: bool = false;
     /// What reports call the memory of an area's state.
     const AREA_STATE_NAME: &'static str = "what the design keeps of an area";
     /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no

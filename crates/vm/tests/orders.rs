@@ -580,8 +580,8 @@ for_each_design!(a_space_that_ends_is_whole_for_whoever_visits_it, D, {
     );
 });
 
-/// Two CPUs store to one new page beside another of its table, so that one finds the table locked in some orders; returns
-/// how often a fault gave up for that.
+/// Two CPUs store to one new page beside another of its table, so that one finds the table locked in some orders.
+/// Returns how often a fault gave up for that.
 fn nr_given_up_for_a_locked_table<D: Tested>() -> u64 {
     let nr_given_up = AtomicU64::new(0);
     in_every_order::<D>(

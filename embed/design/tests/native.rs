@@ -89,7 +89,7 @@ mod world;
 fn a_cursor_whose_caller_panics_counts_what_it_has_changed() {
     use faultless_phys::{Memory, Options};
     use faultless_platform::native::{HostRegion, Machine, Native};
-    use faultless_vm::design::{Change, Promises};
+    use faultless_vm::design::{EntryChange, Promises};
     use faultless_vm::{
         Backing, Guest, Limits, MapOptions, MapRequest, PAGE, PageRange, Placement, Populate, Protection, VirtAddr, Vm,
         check,
@@ -120,12 +120,13 @@ fn a_cursor_whose_caller_panics_counts_what_it_has_changed() {
         let range = PageRange::new(START, 4 * PAGE).expect("in user memory");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             view.cursor(range).change(|page, _| match page {
-                START => Change::Unmap,
+                START => EntryChange::Unmap,
                 _ => panic!("as wanted"),
             });
         }));
         assert!(panicked.is_err() && guest.load(START).is_err());
-        view.cursor(range).change(|page, _| if page == START { Change::Promise(rights) } else { Change::Keep });
+        view.cursor(range)
+            .change(|page, _| if page == START { EntryChange::Promise(rights) } else { EntryChange::Keep });
         assert_eq!((guest.load(START).expect("promised again").0, space.resident_pages()), (0, 0));
         // SAFETY: no other thread runs.
         unsafe { check::invariants(&vm) }.unwrap_or_else(|broken| panic!("{broken}"));

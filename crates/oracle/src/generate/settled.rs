@@ -6,10 +6,10 @@
 //! * Mappings of the file `ref` stay inside it. With a mincore or an MADV_FREE, which are judged by anonymous memory,
 //!   none of them is shared, neither threads nor those who seal have any, because a sealed file may drop what sealed
 //!   anonymous memory keeps, and nothing is wiped on fork, droppable memory included.
-//! * Beside threads or the file `ref` no MADV_PAGEOUT meets an MADV_FREE or a mapping that may be dropped: which of the pages given up it
-//!   takes, with their contents, depends on lists that the kernel fills in batches, one for each CPU. MADV_COLD takes
-//!   its place. One thread stays on its CPU meanwhile (`kernel::serve`): then all of them go. Those of the file stay,
-//!   because the kernel's judge of a reference area gives none up.
+//! * Beside threads or the file `ref` no MADV_PAGEOUT meets an MADV_FREE or a mapping that may be dropped: which of the
+//!   pages given up it takes, with their contents, depends on lists that the kernel fills in batches, one for each CPU.
+//!   MADV_COLD takes its place. One thread stays on its CPU meanwhile (`kernel::serve`): then all of them go. Those of
+//!   the file stay, because the kernel's judge of a reference area gives none up.
 
 use super::model::is_droppable;
 use crate::kernel::{Call, File, Op, PAGE, REFERENCE_PAGES};

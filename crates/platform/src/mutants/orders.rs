@@ -207,11 +207,11 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "rwsem::spinners_that_hardly_overtake_four_threads",
     ),
     row(
-        "sync/rwsem/bravo.rs: Rwsem::enter_table: fence without SeqCst",
+        "sync/rwsem/bravo.rs: Rwsem::enter_place: fence without SeqCst",
         "rwsem::bravo_readers_in_the_table_keep_writers_out",
     ),
     row(
-        "sync/rwsem/bravo.rs: Rwsem::enter_table: load 2 without Acquire",
+        "sync/rwsem/bravo.rs: Rwsem::enter_place: load without Acquire",
         "rwsem::bravo_the_bias_goes_and_comes_back_between_two_looks",
     ),
     row(

@@ -110,12 +110,16 @@ impl<P: Processor> Grace<P> {
         }
     }
 
-    /// Waits until the sections that these CPUs are in are over.
+    /// Waits until the sections that these CPUs are in are over. The calling CPU is in none.
     pub(super) fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
         // ORDER: pairs with the fence in `Reader::enter`; forbids that a section misses what the caller did before, and
         // is missed here.
         P::fence(Ordering::SeqCst);
-        let mut cpus = cpus.into_iter();
+        let own = P::cpu();
+        let mut cpus = cpus.into_iter().filter(|&cpu| cpu != own).peekable();
+        if cpus.peek().is_none() {
+            return;
+        }
         // CPUs are looked at first and waited for afterwards: a section that begins meanwhile need not be waited for.
         let mut inside = [(0, ReaderWord::OUTSIDE); SECTIONS_AT_ONCE];
         loop {

@@ -27,6 +27,7 @@ pub struct MmapSem<S>(PhantomData<fn() -> S>);
 // SAFETY: faults share the semaphore, which changes have alone.
 unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for MmapSem<S> {
     const NAME: &'static str = "mmap-sem";
+    const SPECULATES: bool = false;
     type Lock = WholeSpace<S>;
     type Map = Areas;
     type InstanceState = ();

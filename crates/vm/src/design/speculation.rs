@@ -129,6 +129,7 @@ pub struct Speculation<S, V>(PhantomData<fn() -> (S, V)>);
 // version's.
 unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculation<S, V> {
     const NAME: &'static str = V::NAME;
+    const GIVES_UP_WHEN_BUSY: bool = matches!(V::WHEN_BUSY, WhenBusy::GiveUp);
     const AREA_STATE_NAME: &'static str = "an area's counts of users and of changes";
     type Lock = WholeSpace<S>;
     type Map = Areas;

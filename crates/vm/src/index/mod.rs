@@ -104,12 +104,14 @@ impl<P: System, T> Index<P, T> {
     }
 
     /// Returns the root of the version in force.
+    #[inline]
     fn root(&self) -> Option<&Node<P>> {
         root_in_force::<P>(&self.root)
     }
 }
 
 /// Returns the root that a place has; the caller is inside an RCU section, or holds the writers' lock (I3, I4).
+#[inline]
 fn root_in_force<P: System>(place: &P::AtomicPtr<Node<P>>) -> Option<&Node<P>> {
     // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
     let root = NonNull::new(place.load(Ordering::Acquire))?;

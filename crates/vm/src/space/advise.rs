@@ -66,8 +66,8 @@ pub enum Advice {
     Collapse,
     /// The pages will not be needed soon (`MADV_COLD`).
     Cold,
-    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here, so it drops what `Free` gave up, and memory
-    /// that may be dropped (`MAP_DROPPABLE`).
+    /// Page the range out (`MADV_PAGEOUT`); there is nowhere to page to here, so it drops what `Free` gave up, and
+    /// memory that may be dropped (`MAP_DROPPABLE`).
     PageOut,
     /// Make every access a bad one, without cutting the area (`MADV_GUARD_INSTALL`).
     GuardInstall,

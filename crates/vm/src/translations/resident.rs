@@ -55,6 +55,7 @@ impl<P: System> Resident<P> {
         unsafe { memory.free_order(self.cells, self.order) };
     }
 
+    #[inline]
     fn cell<'a>(&self, memory: &'a P::Frames, cpu: usize) -> Cell<'a, P> {
         debug_assert!(cpu < self.nr_cpus);
         // SAFETY: the frames hold two lines for each CPU, of which words are accessed atomically only.

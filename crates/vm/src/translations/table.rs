@@ -151,6 +151,7 @@ fn entries_of(level: u32, range: &Range<u64>) -> impl Iterator<Item = (usize, Ra
 }
 
 /// Returns entry `index` of a table.
+#[inline]
 fn entry_at<P: System>(memory: &P::Frames, table: Pfn, index: usize) -> Slot<'_, P> {
     debug_assert!(index < ENTRIES);
     // SAFETY: a table's frame holds 512 aligned entries, which are accessed atomically only; index < 512.
@@ -158,10 +159,12 @@ fn entry_at<P: System>(memory: &P::Frames, table: Pfn, index: usize) -> Slot<'_,
 }
 
 /// Returns the entry of a level-`level` table that covers `address`.
+#[inline]
 fn entry_for<P: System>(memory: &P::Frames, table: Pfn, level: u32, address: u64) -> Slot<'_, P> {
     entry_at::<P>(memory, table, (address / span(level)) as usize % ENTRIES)
 }
 
+#[inline]
 pub(crate) fn load<P: System>(slot: Slot<'_, P>) -> Entry {
     // ORDER: Acquire pairs with the Release that installed a table: its zeroed entries are seen.
     slot.load(Ordering::Acquire)

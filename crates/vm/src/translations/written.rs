@@ -8,9 +8,9 @@
 //! # How
 //! A page that is reported loses the right to be written, and is marked as looked at (Linux's soft-dirty and
 //! write-protecting userfaultfd do the same). The next store faults, finds the page its own, gives the right back and
-//! takes the mark away. Map calls that take the right leave the mark as it is, so that nothing is forgotten. A page that
-//! was given up (`lazy_free`) is clean, whatever was stored before; so one that is private counts as stored to until
-//! somebody looks.
+//! takes the mark away. Map calls that take the right leave the mark as it is, so that nothing is forgotten. A page
+//! that was given up (`lazy_free`) is clean, whatever was stored before; so one that is private counts as stored to
+//! until somebody looks.
 //!
 //! A page that was written back to where it comes from has another mark, the same bit as [`EntryFlags::EXCLUSIVE`],
 //! which shared memory has no other use for: the right to write comes back with a fault alone.
