@@ -136,6 +136,8 @@ pub(super) struct Reserve<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     nodes: Option<Spare<'a, P>>,
     area: Option<NonNull<Area<P, D>>>,
+    /// The lock of edits, had already; whoever must allocate lets go of it first.
+    edit: Option<EditGuard<'a, P>>,
 }
 
 /// A prepared change; see the module.
@@ -167,7 +169,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
             self.index.nr_levels()
         };
         let nodes = Index::<P, Area<P, D>>::reserve_levels(&self.vm().nodes, nr_levels + 3)?;
-        Ok(Reserve { space: self, nodes: Some(nodes), area: None })
+        Ok(Reserve { space: self, nodes: Some(nodes), area: None, edit: None })
+    }
+
+    /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
+    /// which the part is chosen; nothing where there are no parts.
+    pub(super) fn reserve_part(&self) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
+        if !D::Lock::DIVIDES || !self.lock.is_divided() {
+            return Ok(None);
+        }
+        let nr_levels = {
+            let _beside = self.look_beside();
+            self.index.nr_levels()
+        };
+        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_levels + 2)?;
+        let area = self.vm().areas.alloc()?;
+        Ok(Some(Reserve { space: self, nodes: Some(nodes), area: Some(area), edit: None }))
     }
 }
 
@@ -177,7 +194,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let space = self.space();
         let nodes = space.index.reserve(&space.vm().nodes)?;
         let area = self.vm().areas.alloc()?;
-        Ok(Reserve { space, nodes: Some(nodes), area: Some(area) })
+        Ok(Reserve { space, nodes: Some(nodes), area: Some(area), edit: None })
     }
 
     /// As [`WritePermit::prepare_change`] without a new area, out of memory that was set aside: it can't fail.
@@ -211,6 +228,16 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         Ok(())
     }
 
+    /// As [`WritePermit::prepare_change`], out of memory that was set aside, as far as that goes.
+    pub(super) fn prepare_out_of(
+        self,
+        range: PageRange,
+        new: Option<NewArea<P>>,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<Change<'g, P, D>, CallError> {
+        self.prepare(range, new, reserve)
+    }
+
     /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller has checked the limits.
     pub(super) fn prepare_change(
         self,
@@ -240,7 +267,9 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         change.plan(range, new)?;
         change.count_before();
         change.prepare_edit()?;
-        P::touch((&raw const change).cast(), size_of_val(&change), Access::Write);
+        // Where nobody edits beside the caller, there is nothing in the places for that lock.
+        let unused_bytes = if D::Lock::DIVIDES { 0 } else { 2 * size_of::<Option<EditGuard<'_, P>>>() };
+        P::touch((&raw const change).cast(), size_of_val(&change) - unused_bytes, Access::Write);
         Ok(change)
     }
 }
@@ -304,7 +333,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
-            None => self.space.vm().areas.alloc()?,
+            None => {
+                self.end_edit();
+                self.space.vm().areas.alloc()?
+            }
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
@@ -395,7 +427,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 Some(nodes) => nodes,
                 None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
             };
-            self.edit_guard = space.lock.edit();
+            let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
+            self.edit_guard = edit.or_else(|| space.lock.edit());
             self.edit = space.index.prepare_from(span.clone(), &entries, nodes);
             if self.edit.is_none() {
                 self.edit_guard = None;
@@ -414,6 +447,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Lets others edit again.
     fn end_edit(&mut self) {
         self.edit_guard = None;
+        if let Some(reserve) = &mut self.reserve {
+            reserve.end_edit();
+        }
     }
 
     /// Puts the change in force; `translations` adapts the page tables while faults keep out of the areas.
@@ -645,8 +681,22 @@ impl<P: System, D: Design<P>> Drop for Held<'_, P, D> {
     }
 }
 
+impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
+    /// Takes the lock of edits over.
+    pub(super) fn with_edit(mut self, edit: Option<EditGuard<'a, P>>) -> Self {
+        self.edit = edit;
+        self
+    }
+
+    /// Lets others edit.
+    pub(super) fn end_edit(&mut self) {
+        self.edit = None;
+    }
+}
+
 impl<P: System, D: Design<P>> Drop for Reserve<'_, P, D> {
     fn drop(&mut self) {
+        self.end_edit();
         if let Some(area) = self.area.take() {
             // SAFETY: never written, never published.
             unsafe { self.space.vm().areas.free(area) };
