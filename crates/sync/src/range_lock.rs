@@ -44,7 +44,7 @@ use faultless_platform::{Atomic, CachePadded, Ordering, Processor, mutant};
 
 lock_class! {
     /// The locks of the tables of ranges.
-    pub RangesLock = "map_ranges"
+    pub(crate) RangesLock = "map_ranges"
 }
 
 /// Parts that are held at once, unless said otherwise; one more takes everything.
