@@ -92,7 +92,7 @@ mod tests {
     fn a_design_looks_alike_whatever_stands_beside_it() {
         let (alone, among) = (styles(&["vma-lock"]), styles(&["linux", "vma-lock", "mmap-sem"]));
         assert_eq!(alone[0], among[1]);
-        assert_eq!(among[0], Style { color: 6, mark: 6 });
+        assert_eq!(among[0], Style { color: 7, mark: 7 });
     }
 
     #[test]

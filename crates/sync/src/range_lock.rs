@@ -44,7 +44,7 @@ use faultless_platform::{Atomic, CachePadded, Ordering, Processor, mutant};
 
 lock_class! {
     /// The locks of the tables of ranges.
-    pub RangesLock = "map_ranges"
+    pub(crate) RangesLock = "map_ranges"
 }
 
 /// Parts that are held at once, unless said otherwise; one more takes everything.
@@ -221,18 +221,19 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
 ///     drop(all);
 ///     assert!(lock.is_divided());
 ///
-///     let low = lock.write_part(&mut |_| Some(Claim { start: 0, end: 4, nr_added: 1, bytes_added: 4 }));
-///     let high = lock.write_part(&mut |held| {
+///     let (low, _) = lock.write_part(&mut |_| Some(Claim { start: 0, end: 4, nr_added: 1, bytes_added: 4 }));
+///     let (high, table) = lock.write_part(&mut |held| {
 ///         assert_eq!(held.claimed(), (1, 4));
 ///         Some(Claim { start: 5, end: 8, ..Claim::default() })
 ///     });
-///     assert!(!low.is_whole() && !high.is_whole());
+///     assert!(!low.is_whole() && !high.is_whole() && table.is_some());
+///     drop(table);
 ///     assert!(lock.try_read(3..5).is_none());
 ///     let read: RangeReadGuard<'_, Native, _> = lock.try_read(4..5).expect("between both");
 ///     assert!(lock.table().is_held_by_others(&(4..5), 3));
 ///     drop((low, high, read));
 ///     // Who chooses nothing has everything.
-///     assert!(lock.write_part(&mut |_| None).is_whole());
+///     assert!(lock.write_part(&mut |_| None).0.is_whole());
 ///     drop(lock.read(0..8));
 ///     drop(lock.downgrade(lock.write()));
 ///     assert!(!lock.semaphore().is_locked());
@@ -306,16 +307,22 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
 
     /// Locks what `choose` says, under the table's lock, in the state in which it is entered; everything if that is
     /// nothing, if no parts are given out yet, or if the wait is long. `choose` may be called several times.
+    ///
+    /// With a part comes the table's lock, for what is better done before others look.
     #[track_caller]
-    pub fn write_part(&self, choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>) -> RangeWriteGuard<'_, P, S> {
+    pub fn write_part(
+        &self,
+        choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
+    ) -> (RangeWriteGuard<'_, P, S>, Option<HeldRanges<'_, P>>) {
         if !self.may_be_divided() {
-            return self.write();
+            return (self.write(), None);
         }
         match self.soon_entered(&mut |held| Some(Part { claim: choose(held)?, mode: Mode::Write })) {
-            Some((part, share)) => {
-                RangeWriteGuard { state: &self.state, part: Some(part), was_divided: false, guard: Guard::Share(share) }
+            Some(Entered { slot, share, table }) => {
+                let guard = Guard::Share(share);
+                (RangeWriteGuard { state: &self.state, part: Some(slot), was_divided: false, guard }, Some(table))
             }
-            None => self.write(),
+            None => (self.write(), None),
         }
     }
 
@@ -336,7 +343,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[track_caller]
     fn read_part(&self, range: Range<u64>) -> RangeReadGuard<'_, P, S> {
         match self.soon_entered(&mut |_| Some(Part::read(&range))) {
-            Some((part, share)) => RangeReadGuard { part: Some(part), _share: share },
+            Some(Entered { slot, share, .. }) => RangeReadGuard { part: Some(slot), _share: share },
             None => self.downgrade_to(self.write(), range),
         }
     }
@@ -383,10 +390,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
 
     /// Shares the semaphore and enters what is wanted; nothing if that is not to be had soon.
     #[track_caller]
-    fn soon_entered(
-        &self,
-        wanted: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Part>,
-    ) -> Option<(&Slot<P>, ReadGuard<'_, P, S>)> {
+    fn soon_entered(&self, wanted: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Part>) -> Option<Entered<'_, P, S>> {
         let share = self.semaphore.read();
         if !self.is_divided() {
             return None;
@@ -399,7 +403,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
                 chosen = wanted(&table);
             }
             let (slot, end) = match table.enter(&chosen?) {
-                Ok(slot) => return Some((slot, share)),
+                Ok(slot) => return Some(Entered { slot, share, table }),
                 Err(InTheWay::Part(slot, end)) => (slot, end),
                 Err(InTheWay::Crowd) => return None,
             };
@@ -416,6 +420,13 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     pub fn is_contended(&self) -> bool {
         self.semaphore.is_contended()
     }
+}
+
+/// A part that was just entered; the table is locked still.
+struct Entered<'a, P: Processor, S: RwSemaphore<P>> {
+    slot: &'a Slot<P>,
+    share: ReadGuard<'a, P, S>,
+    table: HeldRanges<'a, P>,
 }
 
 enum Guard<'a, P: Processor, S: RwSemaphore<P>> {

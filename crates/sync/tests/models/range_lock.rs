@@ -23,7 +23,7 @@ fn divided() -> Shared {
 
 fn change(shared: &Shared, place: usize) {
     let start = 2 * place as u64;
-    let _write = shared.lock.write_part(&mut |_| Some(Claim { start, end: start + 1, ..Claim::default() }));
+    let (_write, _) = shared.lock.write_part(&mut |_| Some(Claim { start, end: start + 1, ..Claim::default() }));
     shared.places[place].bump();
 }
 
@@ -50,7 +50,8 @@ fn change_all_and_look(shared: &Shared) {
 }
 
 fn change_low_and_look(shared: &Shared) {
-    let write = shared.lock.write_part(&mut |_| Some(Claim { start: 0, end: 1, ..Claim::default() }));
+    let (write, table) = shared.lock.write_part(&mut |_| Some(Claim { start: 0, end: 1, ..Claim::default() }));
+    drop(table);
     shared.places[0].bump();
     let before = shared.places[0].read();
     let _read = shared.lock.downgrade(write);

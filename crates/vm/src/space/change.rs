@@ -135,6 +135,8 @@ pub(super) struct Reserve<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     nodes: Option<Spare<'a, P>>,
     area: Option<NonNull<Area<P, D>>>,
+    /// The lock of edits, had already; whoever must allocate lets go of it first.
+    edit: Option<EditGuard<'a, P>>,
 }
 
 /// A prepared change; see the module.
@@ -170,7 +172,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
             self.index.nr_levels()
         };
         let nodes = Index::<P, Area<P, D>>::reserve_levels(&self.vm().nodes, nr_levels + 3)?;
-        Ok(Reserve { space: self, nodes: Some(nodes), area: None })
+        Ok(Reserve { space: self, nodes: Some(nodes), area: None, edit: None })
+    }
+
+    /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
+    /// which the part is chosen; nothing where there are no parts.
+    pub(super) fn reserve_part(&self) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
+        if !D::Lock::DIVIDES || !self.lock.is_divided() {
+            return Ok(None);
+        }
+        let nr_levels = {
+            let _beside = self.look_beside();
+            self.index.nr_levels()
+        };
+        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_levels + 2)?;
+        let area = self.vm().areas.alloc()?;
+        Ok(Some(Reserve { space: self, nodes: Some(nodes), area: Some(area), edit: None }))
     }
 }
 
@@ -180,7 +197,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let space = self.space();
         let nodes = space.index.reserve(&space.vm().nodes)?;
         let area = self.vm().areas.alloc()?;
-        Ok(Reserve { space, nodes: Some(nodes), area: Some(area) })
+        Ok(Reserve { space, nodes: Some(nodes), area: Some(area), edit: None })
     }
 
     /// As [`WritePermit::prepare_change`] without a new area, out of memory that was set aside: it can't fail.
@@ -262,7 +279,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         self.plan(new)?;
         self.count_before();
         self.prepare_edit()?;
-        P::touch(core::ptr::from_ref(self).cast(), size_of_val(self), TouchKind::Write);
+        // Where nobody edits beside the caller, there is nothing in the places for that lock.
+        let unused_bytes = if D::Lock::DIVIDES { 0 } else { 2 * size_of::<Option<EditGuard<'_, P>>>() };
+        P::touch(core::ptr::from_ref(self).cast(), size_of_val(self) - unused_bytes, TouchKind::Write);
         Ok(())
     }
 
@@ -322,7 +341,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
-            None => self.space.vm().areas.alloc()?,
+            None => {
+                self.end_edit();
+                self.space.vm().areas.alloc()?
+            }
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
@@ -428,7 +450,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 Some(nodes) => nodes,
                 None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
             };
-            self.edit_guard = space.lock.edit();
+            let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
+            self.edit_guard = edit.or_else(|| space.lock.edit());
             self.edit = space.index.prepare_from(span.clone(), &entries, nodes);
             if self.edit.is_none() {
                 self.edit_guard = None;
@@ -447,6 +470,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Lets others edit again.
     fn end_edit(&mut self) {
         self.edit_guard = None;
+        if let Some(reserve) = &mut self.reserve {
+            reserve.end_edit();
+        }
     }
 
     /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
@@ -701,8 +727,22 @@ impl<P: System, D: Design<P>> Drop for Removed<'_, P, D> {
     }
 }
 
+impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
+    /// Takes the lock of edits over.
+    pub(super) fn with_edit(mut self, edit: Option<EditGuard<'a, P>>) -> Self {
+        self.edit = edit;
+        self
+    }
+
+    /// Lets others edit.
+    pub(super) fn end_edit(&mut self) {
+        self.edit = None;
+    }
+}
+
 impl<P: System, D: Design<P>> Drop for Reserve<'_, P, D> {
     fn drop(&mut self) {
+        self.end_edit();
         if let Some(area) = self.area.take() {
             // SAFETY: never written, never published.
             unsafe { self.space.vm().areas.free(area) };

@@ -5,7 +5,8 @@ use core::ops::Range;
 use faultless_platform::{Atomic, Ordering};
 
 /// The range in which page tables may stand that span no area, because others held a part of what they span (R4).
-/// Changed under the table's lock, or by who has everything.
+/// Returned by [`MapLock::left_over`](super::MapLock::left_over); changed under the table's lock, or by who has
+/// everything.
 pub struct LeftOver<P: System> {
     start: P::AtomicU64,
     end: P::AtomicU64,
@@ -31,16 +32,22 @@ impl<P: System> LeftOver<P> {
         self.end.store(self.end.load(order).max(range.end), order);
     }
 
-    /// Returns a range widened to what is left over, of which nothing is any more: the caller frees it.
+    /// Returns the range, of which nothing is left over any more: the caller frees it.
+    pub(super) fn taken(&self) -> Range<u64> {
+        // Relaxed: as above.
+        let order = Ordering::Relaxed;
+        let range = self.start.load(order)..self.end.load(order);
+        self.start.store(u64::MAX, order);
+        self.end.store(0, order);
+        range
+    }
+
+    /// Returns a range widened to what is left over, which the caller frees with it.
     pub(super) fn taken_with(&self, range: Range<u64>) -> Range<u64> {
         if !self.is_there() {
             return range;
         }
-        // Relaxed: as above.
-        let order = Ordering::Relaxed;
-        let widened = range.start.min(self.start.load(order))..range.end.max(self.end.load(order));
-        self.start.store(u64::MAX, order);
-        self.end.store(0, order);
-        widened
+        let own = self.taken();
+        range.start.min(own.start)..range.end.max(own.end)
     }
 }

@@ -1,6 +1,6 @@
 //! mmap and munmap.
 
-use super::change::{Join, NewArea};
+use super::change::{Join, NewArea, Reserve};
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
 use super::quota::Held;
@@ -58,17 +58,19 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is.
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
-        let write = self.write_chosen(&mut |held| {
+        let reserve = self.reserve_part()?;
+        let (write, edit) = self.write_chosen(&mut |held| {
             place = self.place_beside(request, len);
             self.claim(held, place?, Additions::of_bytes(len))
         });
         let place = place.filter(|_| !write.is_whole());
+        let reserve = reserve.map(|reserve| reserve.with_edit(edit));
         self.with_guard(write, |permit| {
             let range = match place {
                 Some(range) => range,
                 None => permit.checked_place(request, len)?,
             };
-            Ok((range, permit.map_placed(request, range, len)?))
+            Ok((range, permit.map_placed(request, range, len, reserve)?))
         })
     }
 
@@ -86,14 +88,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Returns what was mapped; nothing if something else must leave the place first.
     fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
         let range = self.checked_place(request, len)?;
         if self.meets_departure(&range.addresses()) {
             return Ok(None);
         }
-        Ok(Some((range, self.map_placed(request, range, len)?)))
+        Ok(Some((range, self.map_placed(request, range, len, None)?)))
     }
 
     /// Chooses the range.
@@ -104,7 +106,13 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Maps a range; returns the flags that were asked for.
-    fn map_placed(self, request: &MapRequest<'_, P>, range: PageRange, len: u64) -> Result<AreaFlags, CallError> {
+    fn map_placed(
+        self,
+        request: &MapRequest<'_, P>,
+        range: PageRange,
+        len: u64,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<AreaFlags, CallError> {
         if request.flags().contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }
@@ -118,7 +126,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let is_read_only =
             matches!(request.backing, Backing::Reference(..)) && request.flags().contains(AreaFlags::SHARED);
         let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
-        self.map_locked(range, flags, &request.backing)?;
+        self.map_out_of(range, flags, &request.backing, reserve)?;
         Ok(asked)
     }
 }
@@ -306,7 +314,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     }
 }
 
-impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Maps at a chosen range. The caller has checked the flags.
     pub(super) fn map_locked(
         self,
@@ -314,11 +322,25 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         flags: AreaFlags,
         backing: &Backing<'_, P>,
     ) -> Result<(), CallError> {
-        let held = self.begin_unmapping(range)?;
+        self.map_out_of(range, flags, backing, None)
+    }
+
+    /// As [`WritePermit::map_locked`], out of memory that was set aside, as far as that goes.
+    fn map_out_of(
+        self,
+        range: PageRange,
+        flags: AreaFlags,
+        backing: &Backing<'_, P>,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<(), CallError> {
+        let (held, mut reserve) = self.begin_unmapping_with(range, reserve)?;
         let flags = self.with_key(with_account(flags), flags);
         let len = range.len_bytes();
         let judged = self.check_expansion(flags, len, held.bytes);
         let judged = judged.and_then(|()| self.check_promise(flags, backing, len, held.accounted_bytes));
+        if let Some(reserve) = reserve.as_mut().filter(|_| judged.is_err() || matches!(backing, Backing::SharedZeros)) {
+            reserve.end_edit();
+        }
         if judged.is_err() {
             // As Linux, which finds out when the areas at both ends are cut already.
             self.cut_at(range.start().get())?;
@@ -344,7 +366,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             opening,
             root: 0,
         };
-        let mut change = self.unprepared(range, None);
+        let mut change = self.unprepared(range, reserve);
         change.fill(Some(NewArea { view, behind, join: Join::Allowed }))?;
         change.commit(|| {
             if held.bytes != 0 {
@@ -387,7 +409,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            self.remove_with(self.write_part(range, Additions::ONE_CUT), |permit| match permit.begin_removal(range) {
+            let mut reserve = self.reserve_part()?;
+            let write = if D::Lock::DIVIDES {
+                let (write, edit) = self.write_chosen(&mut |held| self.claim(held, range, Additions::ONE_CUT));
+                reserve = reserve.map(|reserve| reserve.with_edit(edit));
+                write
+            } else {
+                self.write_settled(range.addresses())
+            };
+            self.remove_with(write, |permit| match permit.begin_removal_out_of(range, reserve) {
                 Ok(removal) => (Ok(()), removal),
                 Err(error) => (Err(error), None),
             })
@@ -423,12 +453,38 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
     /// Takes what `range` holds off the index, under the caller's write lock; nothing if it holds nothing.
     pub(super) fn begin_removal(self, range: PageRange) -> Result<Option<Removal<'g, P, D>>, CallError> {
-        if self.begin_unmapping(range)?.bytes == 0 {
+        self.begin_removal_out_of(range, None)
+    }
+
+    /// As [`WritePermit::begin_removal`], out of memory that was set aside, as far as that goes.
+    fn begin_removal_out_of(
+        self,
+        range: PageRange,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<Option<Removal<'g, P, D>>, CallError> {
+        let (held, reserve) = self.begin_unmapping_with(range, reserve)?;
+        if held.bytes == 0 {
             return Ok(None);
         }
-        let mut change = self.unprepared(range, None);
+        let mut change = self.unprepared(range, reserve);
         change.fill(None)?;
         Ok(Some(change.commit_removal(range)))
+    }
+
+    /// As [`WritePermit::begin_unmapping`], with what was set aside, which is let go of if the answer is no: then areas
+    /// may be cut.
+    fn begin_unmapping_with(
+        self,
+        range: PageRange,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<(Held, Option<Reserve<'g, P, D>>), CallError> {
+        if reserve.is_some()
+            && let Ok(held) = self.check_unmapping(range)
+        {
+            return Ok((held, reserve));
+        }
+        drop(reserve);
+        Ok((self.begin_unmapping(range)?, None))
     }
 }
 

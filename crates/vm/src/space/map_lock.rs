@@ -26,7 +26,8 @@ use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 /// | calls that change a space | `write`, and `downgrade` once only tables are left to change |
 /// | calls that look, faults that lock | `read`; `try_read` where a fault would rather tell its design than wait |
 /// | a long unmapping, to give way | `is_contended` |
-/// | calls that name their part, of a lock that divides the space | `write_part`, `edit`, `left_over` |
+/// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `is_whole` |
+/// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
 /// | a second user of a space | `divide` |
 /// | a new space | `new` |
 pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
@@ -64,10 +65,13 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
         false
     }
     /// Locks the part that `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says
-    /// nothing.
+    /// nothing. With a part comes that lock.
     #[track_caller]
-    fn write_part(&self, _choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>) -> Self::Write<'_> {
-        self.write(crate::addr::EVERYTHING)
+    fn write_part(
+        &self,
+        _choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
+    ) -> (Self::Write<'_>, Option<EditGuard<'_, P>>) {
+        (self.write(crate::addr::EVERYTHING), None)
     }
     /// Says whether a writer has everything.
     #[inline]
@@ -87,7 +91,8 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     }
 }
 
-/// Keeps other holders of parts from editing what all share.
+/// Keeps other holders of parts from editing what all share; [`MapLock::edit`] returns it, and so does
+/// [`MapLock::write_part`].
 pub type EditGuard<'a, P> = HeldRanges<'a, P>;
 
 /// One semaphore around each call, whatever its range.

@@ -8,7 +8,7 @@
 //! A permit is a value of one pointer: it costs nothing. An area that its own holder takes off the index stays until
 //! [`Held::end`](super::change::Held::end), and is not to be used after that.
 
-use super::map_lock::MapLock;
+use super::map_lock::{EditGuard, MapLock};
 use crate::addr::VirtAddr;
 use crate::design::Design;
 use crate::index;
@@ -235,14 +235,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         SpaceWriteGuard { space: self, write: self.lock.write(range) }
     }
 
-    /// Locks for changing it what `choose` says, under the lock of what is held, or everything.
+    /// Locks for changing it what `choose` says, under the lock of what is held, or everything; with a part comes that
+    /// lock.
     #[track_caller]
     pub(super) fn write_chosen(
         &self,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
-    ) -> SpaceWriteGuard<'_, P, D> {
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
         const { assert!(!(D::Lock::DIVIDES && D::REMOVES_APART), "nobody looks for what leaves beyond a part") };
-        SpaceWriteGuard { space: self, write: self.lock.write_part(choose) }
+        let (write, edit) = self.lock.write_part(choose);
+        (SpaceWriteGuard { space: self, write }, edit)
     }
 
     /// Begins an RCU section where others may edit the index beside the caller, who has a part locked (R7 of

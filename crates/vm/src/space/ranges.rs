@@ -120,7 +120,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     }
 
     #[track_caller]
-    fn write_part(&self, choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>) -> RangeWriteGuard<'_, P, S> {
+    fn write_part(
+        &self,
+        choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
+    ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
         self.lock.write_part(choose)
     }
 
@@ -171,7 +174,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !D::Lock::DIVIDES {
             return self.write_settled(range.addresses());
         }
-        self.write_chosen(&mut |held| self.claim(held, range, added))
+        self.write_chosen(&mut |held| self.claim(held, range, added)).0
     }
 
     /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.

@@ -113,12 +113,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.remove_with(self.write_settled(range), act)
     }
 
-    /// As [`Space::with_write_to_remove`], with what is locked.
+    /// As [`Space::with_write_to_remove`], with what is locked; `act` keeps nothing of the permit but the removal.
     #[inline]
     pub(super) fn remove_with<'a, R>(
         &'a self,
         write: SpaceWriteGuard<'a, P, D>,
-        act: impl for<'g> FnOnce(WritePermit<'g, P, D>) -> (R, Option<Removal<'g, P, D>>),
+        act: impl FnOnce(WritePermit<'a, P, D>) -> (R, Option<Removal<'a, P, D>>),
     ) -> R {
         let result = {
             let mut lock = Lock { space: self, alone: Some(write), shared: None };
