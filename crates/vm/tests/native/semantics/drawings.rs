@@ -451,3 +451,14 @@ for_each_design!(stacks_grow_when_touched_and_keep_their_kind, D, {
         );
     });
 });
+
+// As Linux: the root of what a fork copied is its alone, so that a neighbour's first page gets another one.
+for_each_design!(an_area_that_a_fork_gave_its_root_lends_it_to_nobody, D, {
+    with_world::<D>(|world| {
+        let child = world.scene("ww", "1").fork();
+        let child = child.call(|s| s.mmap(2..4, 'w')).after("ww|ww", "1");
+        child.put(2, 5);
+        let child = child.call(|s| s.protect(2..4, AreaFlags::READ)).after("wwrr", "1.5");
+        child.call(|s| s.protect(2..4, AreaFlags::READ | AreaFlags::WRITE)).after("ww|ww", "1.5");
+    });
+});
