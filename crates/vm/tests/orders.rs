@@ -692,3 +692,40 @@ fn a_fault_is_waited_for_though_its_cpu_is_just_taken_out_of_the_spaces_set() {
         assert!(nr_runs > 1000, "{nr_runs} orders");
     });
 }
+
+// The page goes with the last of what shows it, and that is the area.
+for_each_design!(a_reference_page_outlives_its_translations_where_an_area_over_two_tables_goes, D, {
+    const WORD: u64 = 0x0707_0707_0707_0707;
+    let nr_found = AtomicU64::new(0);
+    let nr_runs = in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => {
+                let handle = stage.space.instance().create_repeated(faultless_vm::Pattern::Byte(7)).expect("room");
+                let request = MapRequest {
+                    placement: Placement::Fixed(VirtAddr::new(LONG)),
+                    len_bytes: 4 * PAGE,
+                    protection: Protection::READ,
+                    options: MapOptions::empty(),
+                    backing: Backing::Reference(&handle, 0),
+                    populate: Populate::Now,
+                };
+                stage.space.mmap(&request).expect("room");
+                drop(handle);
+                stage.space.munmap(AddressRange::new(VirtAddr::new(LONG), 4 * PAGE)).expect("a range");
+            }
+            _ => {
+                if let Ok((word, _)) = stage.guests[cpu].load(VirtAddr::new(LONG + PAGE)) {
+                    nr_found.fetch_add(1, Ordering::Relaxed);
+                    stage.owed[cpu].store(u64::from(word != WORD), Ordering::Relaxed);
+                }
+            }
+        },
+        |stage| match stage.owed.iter().any(|is_wrong| is_wrong.load(Ordering::Relaxed) != 0) {
+            true => Err("a load found what the page holds by now".into()),
+            false => Ok(()),
+        },
+    );
+    let nr_found = nr_found.into_inner() as usize;
+    assert!((1..2 * nr_runs).contains(&nr_found), "the page was there at {nr_found} of {} looks", 2 * nr_runs);
+});
