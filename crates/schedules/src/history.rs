@@ -191,4 +191,26 @@ mod tests {
             assert_eq!(is_unexplained(&history(page_0, page_1), &mapped()), is_wrong, "{page_0} {page_1}");
         }
     }
+
+    #[test]
+    fn a_pin_shows_a_page_as_it_was_when_it_was_pinned_or_as_it_is_when_it_is_looked_at() {
+        let store = |value, span| happened(0, "s0", value, span, Answer::Done);
+        let pin = |value| happened(1, "i0", 0, (4, 20), Answer::Value(value));
+        // In the middle of the pin the page is stored to, dropped, and stored to again.
+        let between =
+            [store(1, (0, 1)), store(2, (5, 6)), happened(0, "d0", 0, (7, 9), Answer::Done), store(3, (10, 11))];
+        for (value, is_wrong) in [(0, false), (1, false), (2, false), (3, false), (4, true)] {
+            let history = [&between[..], &[pin(value)]].concat();
+            assert_eq!(is_unexplained(&history, &mapped()), is_wrong, "{value}");
+        }
+        // What was gone before it was pinned is not shown.
+        let before = [store(1, (0, 1)), happened(0, "d0", 0, (2, 3), Answer::Done)];
+        for (value, is_wrong) in [(0, false), (1, true)] {
+            let history = [&before[..], &[pin(value)]].concat();
+            assert_eq!(is_unexplained(&history, &mapped()), is_wrong, "{value}");
+        }
+        // A look finds what was dropped after the page was pinned.
+        let held = [store(1, (0, 1)), pin(1), happened(0, "u0", 0, (5, 6), Answer::Done)];
+        assert!(!is_unexplained(&held, &mapped()));
+    }
 }

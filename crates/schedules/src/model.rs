@@ -7,6 +7,8 @@
 //! * A moved page can be reached at its new place before the old one is gone.
 //! * What a truncation or a hole takes away can be used until the call returns, and a private store meanwhile may copy
 //!   it; a page that the source refuses may be refused until then. Two of them come one after the other.
+//! * A pin takes hold of a page, and what it holds is looked at later: stores to a frame of the page's own show, and
+//!   those that made a copy do not.
 //! * A store beside MADV_FREE may be part of what is given up; one behind it saves the page. MADV_PAGEOUT need not drop
 //!   what was given up, and until it returns some CPUs may go on reading it.
 
@@ -179,6 +181,10 @@ pub enum Moment {
     Arrival,
     /// It is gone from the old one.
     Departure,
+    /// A pin holds what the page shows.
+    Hold,
+    /// A look at what it holds.
+    LookAtHeld,
 }
 
 /// Returns the moments of an operation that answered so, in an order that is possible, and of each the one that comes
@@ -197,6 +203,7 @@ pub fn moments_of(op: Op, answer: &Answer) -> Vec<(Moment, Option<usize>)> {
         }
         (Op::Resize(..), _) => vec![(Moment::Cut, None), (Moment::Uncovered, Some(0)), (Moment::Tail, Some(0))],
         (Op::Punch(_), _) => vec![(Moment::Cut, None), (Moment::Uncovered, Some(0))],
+        (Op::Pin(_), Answer::Value(_)) => vec![(Moment::Hold, None), (Moment::LookAtHeld, Some(0))],
         _ => vec![(Moment::Whole, None)],
     }
 }
@@ -206,6 +213,16 @@ fn page_by_page(pages: Pages, first: fn(usize) -> Moment, second: fn(usize) -> M
     let both = |(number, page)| [(first(page), None), (second(page), Some(2 * number))];
     let all = (pages.first..=pages.last).enumerate().flat_map(both);
     all.chain([(Moment::Answer, None)]).collect()
+}
+
+/// What a pin holds that was not looked at yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    page: usize,
+    /// The first word when it was pinned.
+    word: u64,
+    /// The page's own content then, which stores may have changed since.
+    cell: Option<usize>,
 }
 
 /// Memory at one instant.
@@ -221,6 +238,7 @@ pub struct State {
     change: Option<Change>,
     /// Pages of the object that are going, and the cell of their content; none if their source refuses them.
     object_leaving: Vec<(usize, Option<usize>)>,
+    held: Vec<Held>,
     /// Whether children are as they were when they were made.
     has_still_children: bool,
     /// How far the stack reaches below its first page.
@@ -251,6 +269,7 @@ impl State {
             size: (usize::MAX, 0),
             change: None,
             object_leaving: Vec::new(),
+            held: Vec::new(),
             has_still_children: true,
             stack_depth: 0,
             stack_limit,
@@ -281,6 +300,8 @@ impl State {
             Moment::OnLeaving(number) => self.on_leaving(op, number, value).as_ref() == Some(answer),
             Moment::Cut if self.change.is_some() => false,
             Moment::Arrival => self.step(op, moment, value).is_none(),
+            Moment::Hold => self.hold(op),
+            Moment::LookAtHeld => self.look_at_held(op, answer),
             _ => match self.step(op, moment, value) {
                 None => true,
                 Some(expected) => expected == *answer || op == Op::Look && is_same_but_for_room(&expected, answer),
@@ -304,7 +325,7 @@ impl State {
             Moment::Uncovered => self.uncover(op),
             Moment::Tail => self.zero_tail(op),
             Moment::Departure => self.depart(op),
-            Moment::Kept(_) | Moment::OnLeaving(_) => {}
+            Moment::Kept(_) | Moment::OnLeaving(_) | Moment::Hold | Moment::LookAtHeld => {}
         }
         None
     }
@@ -374,6 +395,25 @@ impl State {
     /// A pin finds what a load finds; what it can't have is a bad address.
     fn pin(&self, page: usize) -> Answer {
         self.look(page).map_or(Answer::Refused(Refusal::Errno(14)), |words| Answer::Value(words[0]))
+    }
+
+    /// Pins a page; says whether it can be pinned.
+    fn hold(&mut self, op: Op) -> bool {
+        let Op::Pin(page) = op else { return false };
+        let Ok(words) = self.look(page) else { return false };
+        let cell = self.pages[page].as_ref().and_then(|mapped| mapped.own);
+        self.held.push(Held { page, word: words[0], cell });
+        true
+    }
+
+    /// Says whether a pin of the page can show this.
+    fn look_at_held(&mut self, op: Op, answer: &Answer) -> bool {
+        let (Op::Pin(page), Answer::Value(value)) = (op, answer) else { return false };
+        let is_as_it_was = |held: &Held| held.page == page && held.word == *value;
+        let is_as_it_is =
+            |held: &Held| held.page == page && held.cell.is_some_and(|cell| self.cells[cell][0] == *value);
+        let shown = self.held.iter().position(is_as_it_was).or_else(|| self.held.iter().position(is_as_it_is));
+        shown.map(|place| self.held.remove(place)).is_some()
     }
 
     fn store(&mut self, page: usize, word: usize, value: u64) -> Answer {
@@ -666,6 +706,7 @@ impl State {
             }
         }
         self.object_leaving.iter_mut().for_each(|(_, cell)| *cell = cell.map(&mut place));
+        self.held.iter_mut().for_each(|held| held.cell = held.cell.map(&mut place));
         self.cells = cells;
     }
 }

@@ -99,7 +99,7 @@ impl Part {
     }
 }
 
-/// The parts of a lock that are held; reached under the table's lock ([`RangeLock::table`]).
+/// The parts of a lock that are held; used by whoever has the table's lock ([`RangeLock::table`]).
 pub struct HeldRanges<'a, P: Processor> {
     slots: &'a [Slot<P>],
     /// How many slots there are from the first to the last that is held.
@@ -170,7 +170,8 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
         self.slots[..*self.nr_used].iter().filter_map(Slot::read)
     }
 
-    /// Returns what the holders of parts may add together: things, and their size.
+    /// Returns what the holders of parts may add together: things, and their size. Asked by whoever chooses a part
+    /// near a limit.
     pub fn claimed(&self) -> (u64, u64) {
         let add = |(nr, bytes): (u64, u64), Part { claim, .. }: Part| {
             (nr.saturating_add(claim.nr_added), bytes.saturating_add(claim.bytes_added))
@@ -178,7 +179,8 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
         self.held().fold((0, 0), add)
     }
 
-    /// Says whether anybody but the writer who holds `own` holds a part of `range`.
+    /// Says whether anybody but the writer who holds `own` holds a part of `range`. Asked by whoever would free what
+    /// spans the range.
     pub fn is_held_by_others(&self, range: &Range<u64>, own: u64) -> bool {
         self.held().any(|Part { claim, mode }| {
             let is_own = mode == Mode::Write && (claim.start..claim.end).contains(&own);
@@ -415,7 +417,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         }
     }
 
-    /// Says whether somebody sleeps in line.
+    /// Says whether somebody sleeps in line. Asked by whoever may share what it has alone.
     #[inline]
     pub fn is_contended(&self) -> bool {
         self.semaphore.is_contended()
