@@ -7,6 +7,7 @@ use std::fs;
 
 use faultless_outline::{OUTLINE, outline};
 use faultless_results::compare::Source;
+use faultless_results::designs::LINES;
 use faultless_results::set::DISTRIBUTION;
 use faultless_results::{MachineInfo, Measured, Mode, ResultSet};
 use faultless_trace::{Call, CallEnter, CallExit, Event, EventKind, Fault, Side, SwitchReason, Thread, Trace};
@@ -40,12 +41,12 @@ fn million() -> Trace {
     Trace { threads: threads.collect(), events, ..Trace::default() }
 }
 
-/// A replay's result under six designs, with whole distributions.
+/// A replay's result under every design, with whole distributions.
 fn replayed(trace: &Trace) -> ResultSet {
     let machine = MachineInfo { name: "native".into(), cpus: 2, ..Default::default() };
     let mut set = ResultSet::new("replay", 1, machine);
     let pairs: Vec<[u64; 2]> = (0..600).map(|step| [100 + step * step, 40_000 / (step + 1)]).collect();
-    for design in ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11", "vma-lock", "faultless"] {
+    for design in LINES.iter().map(|line| line.name) {
         let figure = |metric: &str, unit: &str| Measured {
             workload: "million.trace".into(),
             mode: Mode::Threads,

@@ -8,7 +8,10 @@ use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Rwsem;
-use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{
+    Design, Faultless, FaultlessRanges, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
+};
+use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{
     AddressRange, Advice, Backing, Event, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, Placement, Populate,
     Protection, RemapPlacement, RemapRequest, VirtAddr, Vm,
@@ -254,6 +257,8 @@ fn a_space_of_one_thread_locks_no_index_until_a_second_one_has_come() {
     assert_eq!(writes_of_mmap::<SpfV9<Rwsem<Count>>>(), locked);
     assert_eq!(writes_of_mmap::<VmaLock<Rwsem<Count>>>(), [alone, beside, beside]);
     assert_eq!(writes_of_mmap::<Faultless<Rwsem<Count>>>(), [alone, beside, beside]);
+    let [alone_of_ranges, ..] = writes_of_mmap::<FaultlessRanges<Rwsem<Count>>>();
+    assert_eq!(alone_of_ranges, alone, "the table of parts is not used before");
 }
 
 #[test]
@@ -386,12 +391,18 @@ fn untouched_pages_cost_what_those_of_zeros_do<D: Design<Count>>() {
     }
 }
 
+struct UntouchedPages;
+
+impl DesignVisitor<Count> for UntouchedPages {
+    type Output = ();
+    fn visit<D: Design<Count>>(self, _: GenerationOf<Count, D>) {
+        untouched_pages_cost_what_those_of_zeros_do::<D>();
+    }
+}
+
 #[test]
 fn the_first_access_to_a_reference_page_costs_what_one_to_plain_memory_does() {
-    untouched_pages_cost_what_those_of_zeros_do::<MmapSem<Rwsem<Count>>>();
-    untouched_pages_cost_what_those_of_zeros_do::<SpfSrcu<Rwsem<Count>>>();
-    untouched_pages_cost_what_those_of_zeros_do::<SpfV9<Rwsem<Count>>>();
-    untouched_pages_cost_what_those_of_zeros_do::<SpfV11<Rwsem<Count>>>();
-    untouched_pages_cost_what_those_of_zeros_do::<VmaLock<Rwsem<Count>>>();
-    untouched_pages_cost_what_those_of_zeros_do::<Faultless<Rwsem<Count>>>();
+    for design in DESIGNS {
+        with_design::<Count, _>(design, "rwsem-v8", UntouchedPages).expect("registered");
+    }
 }

@@ -5,8 +5,8 @@
 
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_sync::Rwsem;
-use faultless_vm::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, GenerationOf};
+use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{
     Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, Placement, Populate, Protection, VirtAddr, Vm,
 };
@@ -17,7 +17,6 @@ const BASE: u64 = 0x10_0000_0000;
 const NR_STORES: u64 = 128;
 /// Says in a child what to run.
 const CASE: &str = "FAULTLESS_INSTRUCTIONS_OF";
-const DESIGNS: [&str; 6] = ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11", "vma-lock", "faultless"];
 
 /// The part that is counted.
 #[inline(never)]
@@ -26,12 +25,12 @@ fn faultless_measured(store: &mut dyn FnMut(u64)) {
     (0..NR_STORES).for_each(|page| store(BASE + page * PAGE));
 }
 
-fn run<D: Design<Native>>(case: &str) {
+fn run<D: Design<Native>>(semaphore: GenerationOf<Native, D>, case: &str) {
     let region = HostRegion::reserve(64 << 20).expect("the host has room");
     Machine::new(1).attach(|| {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, Options::default()) };
-        let vm = Vm::<Native, D>::new(memory.expect("large enough")).expect("a zero page");
+        let vm = Vm::<Native, D>::with_semaphore(memory.expect("large enough"), semaphore).expect("a zero page");
         let space = vm.create_space(Limits::default()).expect("room");
         let uniform = vm.create_repeated(Pattern::Byte(0xaa)).expect("room");
         let arbitrary = vm.create_reference(&std::array::from_fn(|place| place as u64)).expect("room");
@@ -66,15 +65,13 @@ fn run<D: Design<Native>>(case: &str) {
     });
 }
 
-fn run_under(design: &str, case: &str) {
-    match design {
-        "mmap-sem" => run::<MmapSem<Rwsem<Native>>>(case),
-        "spf-srcu" => run::<SpfSrcu<Rwsem<Native>>>(case),
-        "spf-v9" => run::<SpfV9<Rwsem<Native>>>(case),
-        "spf-v11" => run::<SpfV11<Rwsem<Native>>>(case),
-        "vma-lock" => run::<VmaLock<Rwsem<Native>>>(case),
-        "faultless" => run::<Faultless<Rwsem<Native>>>(case),
-        other => panic!("no design {other}"),
+/// Runs a case under a design.
+struct Case<'a>(&'a str);
+
+impl DesignVisitor<Native> for Case<'_> {
+    type Output = ();
+    fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) {
+        run::<D>(semaphore, self.0);
     }
 }
 
@@ -98,9 +95,9 @@ fn counted(design: &str, case: &str) -> Option<f64> {
 fn first_stores_cost_little_more_than_those_to_plain_memory() {
     if let Ok(case) = std::env::var(CASE) {
         let (design, case) = case.split_once(' ').expect("a design and a case");
-        return run_under(design, case);
+        return with_design::<Native, _>(design, "rwsem-v8", Case(case)).expect("registered");
     }
-    for design in DESIGNS {
+    for &design in DESIGNS {
         let Some(plain) = counted(design, "plain") else { return println!("valgrind: <not supported>") };
         let of = |case| counted(design, case).expect("valgrind is there");
         let (uniform, pattern, arbitrary, copy) = (of("uniform"), of("pattern"), of("arbitrary"), of("copy"));

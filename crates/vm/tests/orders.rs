@@ -264,6 +264,8 @@ fn nothing_is_lost<D: Tested>(stage: &Stage<'_, D>, page: u64) -> Result<(), Str
     if lost.is_empty() { Ok(()) } else { Err(format!("the stores of CPUs {lost:?} are lost")) }
 }
 
+const _: () = assert!(faultless_vm::registry::DESIGNS.len() == 7, "`for_each_design` has all that are registered");
+
 /// Makes a test of each design.
 macro_rules! for_each_design {
     ($name:ident, $design:ident, $body:block) => {

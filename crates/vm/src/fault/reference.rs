@@ -46,14 +46,14 @@ fn is_forced<P: System>(page: &PageFault<'_, P>) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::addr::{AddressRange, VirtAddr};
-    use crate::design::{Design, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+    use crate::design::{Design, GenerationOf};
+    use crate::registry::{DESIGNS, DesignVisitor, with_design};
     use crate::{
         AccessError, Advice, AreaFlags, AreaView, Backing, CallError, Guest, Limits, MapRequest, PAGE, Pattern,
         Placement, Populate, Signal, Vm,
     };
     use faultless_phys::{Memory, Options};
     use faultless_platform::native::{HostRegion, Machine, Native};
-    use faultless_sync::Rwsem;
 
     const START: u64 = 0x1000_0000;
 
@@ -68,12 +68,12 @@ mod tests {
         area.set(&AreaView { flags, ..view });
     }
 
-    fn bus_errors<D: Design<Native>>() {
+    fn bus_errors<D: Design<Native>>(semaphore: GenerationOf<Native, D>) {
         let region = HostRegion::reserve(16 << 20).expect("the host has room");
         Machine::new(1).attach(|| {
             // SAFETY: the region is zeroed, ours alone, and outlives the instance.
             let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
-            let vm = Vm::<Native, D>::new(memory.expect("large enough")).expect("room");
+            let vm = Vm::<Native, D>::with_semaphore(memory.expect("large enough"), semaphore).expect("room");
             let handle = vm.create_repeated(Pattern::Byte(7)).expect("room");
             let space = vm.create_space(Limits::default()).expect("room");
             let request = MapRequest {
@@ -110,13 +110,19 @@ mod tests {
         });
     }
 
+    struct BusErrors;
+
+    impl DesignVisitor<Native> for BusErrors {
+        type Output = ();
+        fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) {
+            bus_errors::<D>(semaphore);
+        }
+    }
+
     #[test]
     fn a_shared_writable_reference_area_gives_bus_errors() {
-        bus_errors::<MmapSem<Rwsem<Native>>>();
-        bus_errors::<SpfSrcu<Rwsem<Native>>>();
-        bus_errors::<SpfV9<Rwsem<Native>>>();
-        bus_errors::<SpfV11<Rwsem<Native>>>();
-        bus_errors::<VmaLock<Rwsem<Native>>>();
-        bus_errors::<Faultless<Rwsem<Native>>>();
+        for design in DESIGNS {
+            with_design::<Native, _>(design, "rwsem-v8", BusErrors).expect("registered");
+        }
     }
 }

@@ -135,7 +135,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Applies advice that changes flags.
     fn flag(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
         let result = self.try_with(
-            || self.write_part(range, Additions::TWO_CUTS),
+            || self.write_part(range, Additions::TWO_CUTS).0,
             |permit| {
                 permit.reflag_all(range, &|view, part| {
                     check_seal(view, part, advice)?;

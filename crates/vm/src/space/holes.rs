@@ -18,13 +18,17 @@ use faultless_platform::mutant;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range that is not mapped any more, drops what they held, and takes away the tables that
-    /// it leaves empty. `pause` is called between one leaf table that holds pages and the next, without a lock.
-    pub(super) fn zap_and_prune(&self, range: PageRange, pause: &mut dyn FnMut()) {
+    /// it leaves empty. The index says where the holes are, unless the caller names the one that the range lies in.
+    /// `pause` is called between one leaf table that holds pages and the next, without a lock.
+    pub(super) fn zap_and_prune(&self, range: PageRange, hole: Option<Range<u64>>, pause: &mut dyn FnMut()) {
         // Who holds a part is the only one who empties what it has, whatever others do.
         let new = if D::Lock::DIVIDES && self.lock.is_divided() { Gather::of_its_only_zapper } else { Gather::new };
         let mut gather = new(&self.translations, range);
         self.translations.zap_into(range, Emptied::All, &mut gather, pause);
-        self.prune_into(range, &mut gather);
+        match hole {
+            Some(hole) => self.translations.prune(range.numbers(), hole, &mut gather),
+            None => self.prune_into(range, &mut gather),
+        }
     }
 
     /// Takes away the tables of those parts of a range that no area has.

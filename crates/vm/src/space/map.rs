@@ -409,14 +409,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            let mut reserve = self.reserve_part()?;
-            let write = if D::Lock::DIVIDES {
-                let (write, edit) = self.write_chosen(&mut |held| self.claim(held, range, Additions::ONE_CUT));
-                reserve = reserve.map(|reserve| reserve.with_edit(edit));
-                write
-            } else {
-                self.write_settled(range.addresses())
-            };
+            let reserve = self.reserve_part()?;
+            let (write, edit) = self.write_part(range, Additions::ONE_CUT);
+            let reserve = reserve.map(|reserve| reserve.with_edit(edit));
             self.remove_with(write, |permit| match permit.begin_removal_out_of(range, reserve) {
                 Ok(removal) => (Ok(()), removal),
                 Err(error) => (Err(error), None),

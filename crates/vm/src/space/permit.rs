@@ -6,7 +6,8 @@
 //! the lock for writing: it could not be called otherwise.
 //!
 //! A permit is a value of one pointer: it costs nothing. An area that its own holder takes off the index stays until
-//! [`Held::end`](super::change::Held::end), and is not to be used after that.
+//! what [`Change::commit_and_hold`](super::change::Change::commit_and_hold) returns ends, and is not to be used after
+//! that.
 
 use super::map_lock::{EditGuard, MapLock};
 use crate::addr::VirtAddr;

@@ -99,7 +99,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn protect_found(&self, inside: PageRange, rights: AreaFlags, from: From) -> Result<(), CallError> {
         let opened = Opened::default();
         let lock = || match from {
-            From::Start => self.write_part(inside, Additions::of_bytes(inside.len_bytes())),
+            From::Start => self.write_part(inside, Additions::of_bytes(inside.len_bytes())).0,
             From::StackStart => self.write_settled(EVERYTHING),
         };
         let result = self.try_with(lock, |permit| {

@@ -167,14 +167,18 @@ impl Additions {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks a range for changing it, with all that the change may touch; everything where the lock does not divide
-    /// the space, or a limit is near.
+    /// the space, or a limit is near. With a part comes the lock of edits, held since the part was chosen.
     #[inline]
     #[track_caller]
-    pub(super) fn write_part(&self, range: PageRange, added: Additions) -> SpaceWriteGuard<'_, P, D> {
+    pub(super) fn write_part(
+        &self,
+        range: PageRange,
+        added: Additions,
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
         if !D::Lock::DIVIDES {
-            return self.write_settled(range.addresses());
+            return (self.write_settled(range.addresses()), None);
         }
-        self.write_chosen(&mut |held| self.claim(held, range, added)).0
+        self.write_chosen(&mut |held| self.claim(held, range, added))
     }
 
     /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.

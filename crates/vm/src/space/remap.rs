@@ -410,7 +410,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             Some(source) if !request.keeps_source => {
                 let removed = removal.insert(self.prepare_removal(source, reserve)?).commit_and_hold();
                 self.translations.move_entries(source, target);
-                self.zap_and_prune(source, &mut || ());
+                self.zap_and_prune(source, None, &mut || ());
                 Some(removed)
             }
             Some(source) => self.empty_source(source, target).map(|()| None)?,

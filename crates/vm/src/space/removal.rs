@@ -34,8 +34,6 @@ use super::{EVERYTHING, Space, SpaceReadGuard};
 use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
-use crate::translations::Emptied;
-use crate::translations::gather::Gather;
 use core::ops::Range;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
@@ -52,14 +50,9 @@ pub(super) struct Removal<'a, P: System, D: Design<P>> {
 impl<P: System, D: Design<P>> Removal<'_, P, D> {
     /// Finishes it. `pause` is called between one page table that holds pages and the next.
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
-        if D::Lock::DIVIDES {
-            // Others change what lies around the range.
-            space.zap_and_prune(self.range, pause);
-        } else {
-            let mut gather = Gather::new(&space.translations, self.range);
-            space.translations.zap_into(self.range, Emptied::All, &mut gather, pause);
-            space.translations.prune(self.range.numbers(), self.hole, &mut gather);
-        }
+        // The hole is still the planned one, unless others change what lies around the range.
+        let hole = (!D::Lock::DIVIDES).then_some(self.hole);
+        space.zap_and_prune(self.range, hole, pause);
         drop(self.removed);
     }
 }

@@ -1,5 +1,7 @@
 //! Every design, for the tests of this program.
 
+const _: () = assert!(faultless_vm::registry::DESIGNS.len() == 7, "`for_each_design` has all that are registered");
+
 /// Makes a test of each design, over one semaphore or the other.
 macro_rules! for_each_design {
     ($name:ident, $design:ident, $body:block) => {

@@ -1,0 +1,243 @@
+//! A change put in force: who is told, in which order, and when what it removed goes.
+//!
+//! # Guarantee
+//! No step can fail. What the change removed is freed when no fault uses it any more.
+
+use super::sizes::{Counted, Sizes};
+use super::{Change, Piece};
+use crate::addr::VirtAddr;
+use crate::area::Area;
+use crate::design::Design;
+use crate::index::Spare;
+use crate::space::Space;
+use crate::space::permit::WritePermit;
+use crate::system::System;
+use core::ptr::NonNull;
+use faultless_platform::mutant;
+
+impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
+    /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
+    #[inline]
+    pub(in crate::space) fn commit(&mut self, translations: impl FnOnce()) {
+        if self.before.areas == 0 {
+            return self.commit_addition();
+        }
+        let held = if self.only_adds() { self.commit_addition_beside() } else { self.commit_and_hold() };
+        translations();
+        held.end();
+    }
+
+    /// Says whether the change only fills a hole, so that no fault need be waited for: faults elsewhere may see a
+    /// neighbour's bounds as they were or as they are, and its root is the same in both.
+    fn only_adds(&self) -> bool {
+        let keeps_root = |piece: &Piece<P, D>| {
+            piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
+        };
+        D::ADDS_FREELY
+            && self.space.overlapping(self.range.addresses()).next().is_none()
+            && self.pieces.iter().flatten().all(keeps_root)
+    }
+
+    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    fn commit_addition_beside(&mut self) -> Held<'_, 'a, P, D> {
+        let removed = self.announce();
+        self.put_in_force(removed)
+    }
+
+    /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
+    #[inline(never)]
+    fn commit_addition(&mut self) {
+        for piece in self.pieces.iter().flatten() {
+            piece.area().end_change_unpublished();
+        }
+        let _spare = self.publish();
+        self.account();
+        self.pieces = [None; 3];
+        self.end_edit();
+    }
+
+    /// Puts the index in force; returns nodes that were not needed, to be freed when others may edit again.
+    fn publish(&mut self) -> Option<Spare<'a, P>> {
+        debug_assert!(self.edit.is_some(), "a change is put in force once");
+        let edit = self.edit.take();
+        let mut spare = None;
+        D::update_index(&self.space, || spare = edit.and_then(|edit| edit.commit(|| self.space.is_looked_at())));
+        spare
+    }
+
+    /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
+    #[inline(never)]
+    pub(in crate::space) fn commit_and_hold(&mut self) -> Held<'_, 'a, P, D> {
+        if self.edit_guard.is_none() {
+            let removed = self.begin();
+            return self.put_in_force(removed);
+        }
+        // Nobody waits for faults under a spin lock. They may use what goes until they are waited for, and what they
+        // read of areas that are cut is right beside the range (I5 of `area`, R8 of `ranges`).
+        let space = self.space;
+        let removed = self.announce();
+        let held = self.put_in_force(removed);
+        D::await_faults(&space);
+        held
+    }
+
+    fn put_in_force(&mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'_, 'a, P, D> {
+        let _spare = self.publish();
+        for piece in self.pieces.iter().flatten() {
+            piece.area().set(&piece.view);
+        }
+        self.account();
+        self.end_edit();
+        Held { removed: Removed { space: self.space, areas: removed }, change: self }
+    }
+
+    /// Lets faults into the areas that stay.
+    fn let_in(&mut self) {
+        for place in &mut self.pieces {
+            if let Some(piece) = place
+                && (self.announced.reaches(false) || piece.is_fresh)
+            {
+                piece.area().end_change();
+            }
+            *place = None;
+        }
+    }
+
+    /// Puts a change in force that leaves a leaving area behind, and counts nothing yet. The caller waits for faults
+    /// afterwards: they may still use what goes. What they read of areas that are cut is right beside the range (I5 of
+    /// `area`).
+    pub(in crate::space) fn commit_departure(mut self) -> Departing<P, D> {
+        let removed = self.announce();
+        drop(self.publish());
+        let after = self.sizes();
+        for piece in self.pieces.iter().flatten() {
+            piece.area().set(&piece.view);
+        }
+        self.let_in();
+        Departing { removed, counted: Counted { before: self.before, after } }
+    }
+
+    /// Takes areas away that no fault uses; their tables are empty.
+    pub(in crate::space) fn commit_arrival(mut self) {
+        let removed = self.announce();
+        drop(self.publish());
+        // SAFETY: the change took them off the index.
+        unsafe { release(&self.space, removed) };
+    }
+
+    /// Announces the change, and waits for the faults that began before; returns the areas that it removes, linked.
+    fn begin(&self) -> Option<NonNull<Area<P, D>>> {
+        let removed = self.announce();
+        D::await_faults(&self.space);
+        removed
+    }
+
+    /// Announces the change to every area that takes part; returns those that it removes, linked.
+    fn announce(&self) -> Option<NonNull<Area<P, D>>> {
+        let range =
+            mutant!(RangeTooShort, self.range.addresses() => self.range.start()..self.range.start() + crate::PAGE);
+        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
+            D::announce_range(&piece.area().state, range.clone());
+        }
+        let mut removed = None;
+        let _beside = self.space.look_beside();
+        let among = || self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1));
+        let mut others = self.only.is_none().then(among);
+        for entry in self.only.into_iter().chain(core::iter::from_fn(|| others.as_mut()?.next())) {
+            let area = entry.area();
+            let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
+            if self.announced.reaches(is_removed) {
+                area.begin_change_within(range.clone());
+            }
+            if is_removed {
+                // SAFETY: the link is the writer's alone.
+                unsafe { area.next_removed.get().write(removed) };
+                removed = Some(entry.place());
+            }
+        }
+        removed
+    }
+
+    /// Returns how much there will be of what takes part.
+    fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        for piece in self.pieces.iter().flatten() {
+            sizes.add(piece.view.flags, piece.view.end - piece.view.start);
+        }
+        sizes
+    }
+
+    fn account(&self) {
+        self.space.count(&Counted { before: self.before, after: self.sizes() });
+    }
+}
+
+/// Areas that have left the index, while faults may still use them, and what their unmapping makes of the sizes.
+#[must_use = "the areas are freed by `release_areas`"]
+pub(in crate::space) struct Departing<P: System, D: Design<P>> {
+    removed: Option<NonNull<Area<P, D>>>,
+    counted: Counted,
+}
+
+impl<P: System, D: Design<P>> Departing<P, D> {
+    /// Lets the areas go, which faults do not use any more.
+    pub(in crate::space) fn release_areas(self, space: &Space<P, D>) -> Counted {
+        // SAFETY: the change took them off the index, and nobody else has the list.
+        unsafe { release(space, self.removed) };
+        self.counted
+    }
+}
+
+/// Lets removed areas go.
+///
+/// # Safety
+/// A change took them off the index of `space`, and linked them for the caller.
+unsafe fn release<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Option<NonNull<Area<P, D>>>) {
+    while let Some(area) = removed {
+        // SAFETY: the link is the caller's alone, read before the area is let go; passed on.
+        unsafe {
+            removed = *area.as_ref().next_removed.get();
+            D::release_area(space, area);
+        }
+    }
+}
+
+/// A change in force whose areas don't serve faults yet.
+///
+/// Overlapping holds end oldest first: the newer may free an area that the older holds.
+#[must_use = "faults stay out of the areas until the change ends"]
+pub(in crate::space) struct Held<'c, 'a, P: System, D: Design<P>> {
+    change: &'c mut Change<'a, P, D>,
+    /// Dropped when faults are let in.
+    removed: Removed<'a, P, D>,
+}
+
+impl<'a, P: System, D: Design<P>> Held<'_, 'a, P, D> {
+    /// Lets faults in again, and the removed areas go.
+    pub(in crate::space) fn end(self) {}
+
+    /// Lets faults into the areas that stay, and returns those that were removed.
+    pub(in crate::space) fn let_in(mut self) -> Removed<'a, P, D> {
+        Removed { areas: self.removed.areas.take(), space: self.removed.space }
+    }
+}
+
+impl<P: System, D: Design<P>> Drop for Held<'_, '_, P, D> {
+    fn drop(&mut self) {
+        self.change.let_in();
+    }
+}
+
+/// Areas that a change in force took off the index; they go when this is dropped.
+#[must_use = "the areas go as soon as this is dropped"]
+pub(in crate::space) struct Removed<'a, P: System, D: Design<P>> {
+    space: WritePermit<'a, P, D>,
+    areas: Option<NonNull<Area<P, D>>>,
+}
+
+impl<P: System, D: Design<P>> Drop for Removed<'_, P, D> {
+    fn drop(&mut self) {
+        // SAFETY: the change took them off the index; the list is the writer's alone.
+        unsafe { release(&self.space, self.areas.take()) };
+    }
+}

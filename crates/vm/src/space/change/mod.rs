@@ -1,0 +1,258 @@
+//! The one place that edits the area list.
+//!
+//! # Guarantee
+//! [`Change::fill`] allocates everything; [`Change::commit`] can't fail. So a call that runs out of memory or hits
+//! the limit of areas has changed nothing.
+//!
+//! # What a change is
+//! ```text
+//! before    LLLLLLL CC DDDD RRRRRR      L sticks out to the left, R to the right, C and D are covered
+//! range         [............)
+//! after     LLLLNNNNNNNNNNNNNRRRRR      N is new, or nothing; it is joined with L and R where they allow it
+//! ```
+//! If L and R are one area, R becomes an area of its own.
+//!
+//! # Rooms
+//! | room | what it does |
+//! |---|---|
+//! | `plan` | finds what stays and what comes, allocates it, prepares the index's edit |
+//! | `commit` | announces the change, puts it in force, lets faults in again, lets go of what was removed |
+//! | `reserve` | memory set aside, for a change that may not fail or is planned under a spin lock |
+//! | `sizes` | how much there is of what a space counts, and what a change makes of it |
+
+mod commit;
+mod plan;
+mod reserve;
+mod sizes;
+
+pub(super) use commit::{Departing, Removed};
+pub(super) use reserve::Reserve;
+pub use sizes::Sizes;
+
+use super::map_lock::EditGuard;
+use super::permit::WritePermit;
+use super::{AreaAt, Space};
+use crate::addr::{PageRange, VirtAddr};
+use crate::area::{Area, AreaView};
+use crate::content::Behind;
+use crate::design::Design;
+use crate::error::CallError;
+use crate::index::{Edit, IndexEntry};
+use crate::system::System;
+use core::ops::Range;
+use core::ptr::NonNull;
+use faultless_platform::mutant;
+
+/// An area that stays or comes, with what it shall be.
+struct Piece<P: System, D: Design<P>> {
+    area: NonNull<Area<P, D>>,
+    view: AreaView<P>,
+    is_fresh: bool,
+}
+
+impl<P: System, D: Design<P>> Clone for Piece<P, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System, D: Design<P>> Copy for Piece<P, D> {}
+
+impl<P: System, D: Design<P>> Piece<P, D> {
+    fn entry(&self) -> IndexEntry<Area<P, D>> {
+        IndexEntry { start: self.view.start.get(), end: self.view.end.get(), area: self.area }
+    }
+
+    fn area(&self) -> &Area<P, D> {
+        // SAFETY: the write lock, or the change that made it, keeps the area.
+        unsafe { self.area.as_ref() }
+    }
+}
+
+/// A new area, before it is one.
+pub(super) struct NewArea<P: System> {
+    pub(super) view: AreaView<P>,
+    pub(super) behind: Behind<P>,
+    pub(super) join: Join,
+}
+
+/// Whether a new area may become part of its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// It may.
+    Allowed,
+    /// It stays by itself, as a forked one does.
+    Never,
+    /// With the area above it only, as a stack that grows.
+    Above,
+}
+
+/// Which areas a change is announced to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Announced {
+    /// Every area that takes part.
+    All,
+    /// All but those that are removed: a known bug.
+    #[cfg(feature = "mutants")]
+    Staying,
+    /// Nobody: a known bug.
+    #[cfg(feature = "mutants")]
+    Nobody,
+}
+
+impl Announced {
+    /// Says whether an area is told that takes part, and is removed or not.
+    fn reaches(self, _is_removed: bool) -> bool {
+        match self {
+            Self::All => true,
+            #[cfg(feature = "mutants")]
+            Self::Staying => !_is_removed,
+            #[cfg(feature = "mutants")]
+            Self::Nobody => false,
+        }
+    }
+}
+
+/// A prepared change; see the module.
+#[must_use = "a change that is dropped changes nothing"]
+pub(super) struct Change<'a, P: System, D: Design<P>> {
+    space: WritePermit<'a, P, D>,
+    /// `All`, but where a known bug is put back.
+    announced: Announced,
+    reserve: Option<Reserve<'a, P, D>>,
+    edit: Option<Edit<'a, P>>,
+    /// Keeps others from editing the index and the counters, from the edit's preparation until they are changed, where
+    /// others could (R3 of `ranges`).
+    edit_guard: Option<EditGuard<'a, P>>,
+    /// Left, new, right: in order, as far as they exist.
+    pieces: [Option<Piece<P, D>>; 3],
+    /// The range that changes; outside it only areas' bounds move.
+    range: PageRange,
+    /// All areas that start in here take part.
+    span: (u64, u64),
+    /// What is free around the range, and it: from the area below to the one above.
+    hole: Range<u64>,
+    /// The one area that takes part, if it is one.
+    only: Option<AreaAt<'a, P, D>>,
+    before: Sizes,
+}
+
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// As [`WritePermit::prepare_change`] without a new area, out of memory that was set aside: it can't fail.
+    pub(super) fn prepare_removal(
+        self,
+        range: PageRange,
+        reserve: Reserve<'g, P, D>,
+    ) -> Result<Change<'g, P, D>, CallError> {
+        self.prepare(range, None, Some(reserve))
+    }
+
+    /// Prepares to take away the area that leaves; out of memory that was set aside, as far as that goes.
+    pub(super) fn prepare_arrival(
+        self,
+        range: PageRange,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<Change<'g, P, D>, CallError> {
+        self.prepare(range, None, reserve)
+    }
+
+    /// Cuts the area that holds `address` in two there.
+    pub(super) fn split_at(self, address: VirtAddr) -> Result<(), CallError> {
+        let unmapped = CallError::Unmapped { address };
+        let entry = self.containing(address).ok_or(unmapped)?;
+        let area = entry.area();
+        let old = area.view_pinned();
+        let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
+        let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
+        let new = NewArea { view, behind: area.behind().clone(), join: Join::Never };
+        self.prepare_change(range, Some(new))?.commit(|| ());
+        Ok(())
+    }
+
+    /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller has checked the limits.
+    pub(super) fn prepare_change(
+        self,
+        range: PageRange,
+        new: Option<NewArea<P>>,
+    ) -> Result<Change<'g, P, D>, CallError> {
+        self.prepare(range, new, None)
+    }
+
+    fn prepare(
+        self,
+        range: PageRange,
+        new: Option<NewArea<P>>,
+        reserve: Option<Reserve<'g, P, D>>,
+    ) -> Result<Change<'g, P, D>, CallError> {
+        let mut change = self.unprepared(range, reserve);
+        change.fill(new)?;
+        Ok(change)
+    }
+
+    /// Returns a change of `range` that is still to be prepared ([`Change::fill`]), where its caller keeps it: it is
+    /// too large to be handed on by calls that are made all the time.
+    #[inline(always)]
+    pub(super) fn unprepared(self, range: PageRange, reserve: Option<Reserve<'g, P, D>>) -> Change<'g, P, D> {
+        Change {
+            space: self,
+            announced: mutant!(RemovedUnannounced, Announced::All => Announced::Staying),
+            reserve,
+            edit: None,
+            edit_guard: None,
+            pieces: [None; 3],
+            range,
+            span: (range.start().get(), range.end().get()),
+            hole: range.numbers(),
+            only: None,
+            before: Sizes::default(),
+        }
+    }
+}
+
+impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
+    /// A known bug: the change is not announced.
+    #[cfg(feature = "mutants")]
+    pub(super) fn leave_unannounced(&mut self) {
+        self.announced = Announced::Nobody;
+    }
+
+    /// Returns what will be free around the range, and it, if nothing new comes.
+    pub(super) fn hole(&self) -> Range<u64> {
+        self.hole.clone()
+    }
+
+    /// Returns how many areas more there will be.
+    pub(super) fn nr_added(&self) -> i64 {
+        self.pieces.iter().flatten().count() as i64 - self.before.areas.cast_signed()
+    }
+
+    /// Lets others edit again.
+    fn end_edit(&mut self) {
+        self.edit_guard = None;
+        if let Some(reserve) = &mut self.reserve {
+            reserve.end_edit();
+        }
+    }
+}
+
+impl<P: System, D: Design<P>> Drop for Change<'_, P, D> {
+    fn drop(&mut self) {
+        // What is not needed is freed when others may edit again; but the edit looks at the index.
+        self.edit = None;
+        self.end_edit();
+        for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
+            self.space.discard(piece.area);
+        }
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Frees an area that was never published.
+    fn discard(&self, area: NonNull<Area<P, D>>) {
+        // SAFETY: nobody else knows it.
+        unsafe {
+            core::ptr::drop_in_place(area.as_ptr());
+            self.vm().areas.free(area);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What a change makes of the areas: what stays, what comes, and the index's edit.
+//!
+//! # Guarantee
+//! Nothing that others can see has changed, and everything is allocated that [`Change::commit`] needs.
+
+use super::{Change, Join, NewArea, Piece};
+use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
+use crate::area::{Area, AreaFlags, AreaView};
+use crate::content::Behind;
+use crate::design::Design;
+use crate::index::Index;
+use crate::space::AreaAt;
+use crate::space::map_lock::{EditGuard, MapLock};
+use crate::system::System;
+use core::ptr::NonNull;
+use faultless_phys::OutOfFrames;
+use faultless_platform::mutant;
+use faultless_platform::{TouchKind, Tracepoint};
+
+impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
+    /// Prepares the change, which puts `new`, or nothing, in place of what its range holds. The caller has checked the
+    /// limits.
+    #[inline(never)]
+    pub(in crate::space) fn fill(&mut self, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
+        self.plan(new)?;
+        self.count_before();
+        self.prepare_edit()?;
+        // Where nobody edits beside the caller, there is nothing in the places for that lock.
+        let unused_bytes = if D::Lock::DIVIDES { 0 } else { 2 * size_of::<Option<EditGuard<'_, P>>>() };
+        P::touch(core::ptr::from_ref(self).cast(), size_of_val(self) - unused_bytes, TouchKind::Write);
+        Ok(())
+    }
+
+    fn plan(&mut self, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
+        let (permit, range) = (self.space, self.range);
+        let (below, above) = (permit.last_starting_before(range.start()), permit.first_ending_after(range.end()));
+        let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
+        let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
+        self.hole = hole_start.get()..hole_end.get();
+        // An area that merely touches the range matters only if something can join it.
+        let matters = |overlap: bool, touches: bool| overlap || (touches && new.is_some());
+        if let Some(entry) = below
+            && matters(entry.end > range.start(), entry.end == range.start())
+        {
+            self.pieces[0] = Some(self.trimmed_left(&entry, range, new.as_ref()));
+        }
+        if let Some(entry) = above
+            && matters(entry.start < range.end(), entry.start == range.end())
+        {
+            self.pieces[2] = Some(self.trimmed_right(&entry, range, new.as_ref())?);
+        }
+        if let Some(new) = new {
+            self.place(new)?;
+        }
+        self.leave_untouched();
+        let present = || self.pieces.iter().flatten();
+        let low = present().map(|piece| piece.view.start).min().map_or(range.start(), |low| low.min(range.start()));
+        let high = present().map(|piece| piece.view.end).max().map_or(range.end(), |high| high.max(range.end()));
+        self.span = (low.get(), high.get());
+        Ok(())
+    }
+
+    fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange, new: Option<&NewArea<P>>) -> Piece<P, D> {
+        let view = neighbour(entry, range, new);
+        let view = AreaView { end: view.end.min(range.start()), ..view };
+        Piece { area: entry.place(), view, is_fresh: false }
+    }
+
+    /// Returns what stays of an area behind the range; a new area if its left part stays too.
+    fn trimmed_right(
+        &mut self,
+        entry: &AreaAt<'_, P, D>,
+        range: PageRange,
+        new: Option<&NewArea<P>>,
+    ) -> Result<Piece<P, D>, OutOfFrames> {
+        let area = entry.area();
+        let old = neighbour(entry, range, new);
+        let start = old.start.max(range.end());
+        let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
+        if self.pieces[0].as_ref().is_some_and(|left| left.area == entry.place()) {
+            let area = self.new_area(&view, area.behind().clone())?;
+            return Ok(Piece { area, view, is_fresh: true });
+        }
+        Ok(Piece { area: entry.place(), view, is_fresh: false })
+    }
+
+    fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+        let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
+            Some(area) => area,
+            None => {
+                self.end_edit();
+                self.space.vm().areas.alloc()?
+            }
+        };
+        // SAFETY: the slab gave us room for an area.
+        unsafe { area.write(Area::new(view, behind)) };
+        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), TouchKind::Write);
+        if P::WATCHED {
+            // SAFETY: just written, and still ours.
+            let area = unsafe { area.as_ref() };
+            P::trace(Tracepoint::named("an area's bounds and rights", area));
+            P::trace(Tracepoint::named(D::AREA_STATE_NAME, &area.state));
+        }
+        Ok(area)
+    }
+
+    /// Puts the new area between its neighbours, joined with them where they allow it.
+    fn place(&mut self, new: NewArea<P>) -> Result<(), OutOfFrames> {
+        let [left, _, right] = &mut self.pieces;
+        let may_join_below = new.join == Join::Allowed;
+        let may_join_above = new.join != Join::Never;
+        let mut view = new.view;
+        let mut host = None;
+        if let Some(piece) = left
+            && may_join_below
+            && piece.view.joins(&view)
+        {
+            view = joined(&piece.view, &view);
+            host = Some((piece.area, piece.is_fresh));
+            *left = None;
+        }
+        if let Some(piece) = right
+            && may_join_above
+            && view.joins(&piece.view)
+        {
+            view = joined(&view, &piece.view);
+            let other = (piece.area, piece.is_fresh);
+            *right = None;
+            match host {
+                None => host = Some(other),
+                Some(_) if other.1 => self.space.discard(other.0),
+                Some(_) => {}
+            }
+        }
+        let (area, is_fresh) = match host {
+            Some(host) => host,
+            None => (self.new_area(&view, new.behind)?, true),
+        };
+        self.pieces[1] = Some(Piece { area, view, is_fresh });
+        Ok(())
+    }
+
+    /// Lets go of neighbours that stay as they are: their faults need not notice anything.
+    fn leave_untouched(&mut self) {
+        let [left, _, right] = &mut self.pieces;
+        for place in [left, right] {
+            place.take_if(|piece| {
+                let now = piece.area().view();
+                !piece.is_fresh
+                    && (now.start, now.end) == (piece.view.start, piece.view.end)
+                    && now.flags == piece.view.flags
+            });
+        }
+    }
+
+    fn count_before(&mut self) {
+        let mut nr_found = 0;
+        let _beside = self.space.look_beside();
+        for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
+            self.before.add(entry.area().flags(), entry.end - entry.start);
+            nr_found += 1;
+            self.only = (nr_found == 1).then_some(entry);
+        }
+    }
+
+    fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
+        let mut entries = self.pieces.iter().flatten().map(Piece::entry);
+        let entries = [entries.next(), entries.next(), entries.next()];
+        let space = self.space.space();
+        let span = self.span.0..self.span.1;
+        let mut spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
+        if !space.lock.is_divided() {
+            self.edit = Some(space.index.prepare(&space.vm().nodes, span, &entries, spare)?);
+            return Ok(());
+        }
+        // Nothing is allocated under the lock: what is set aside mostly is enough.
+        let mut nr_nodes = 2 + self.nr_levels();
+        while self.edit.is_none() {
+            let nodes = match spare.take() {
+                Some(nodes) => nodes,
+                None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
+            };
+            let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
+            self.edit_guard = edit.or_else(|| space.lock.edit());
+            self.edit = space.index.prepare_from(span.clone(), &entries, nodes);
+            if self.edit.is_none() {
+                self.edit_guard = None;
+                nr_nodes *= 2;
+            }
+        }
+        mutant!(EditOfOldVersion => self.edit_guard = None);
+        Ok(())
+    }
+
+    fn nr_levels(&self) -> usize {
+        let _beside = self.space.look_beside();
+        self.space.index.nr_levels()
+    }
+}
+
+/// Returns a view of an area that meets a range. The area's root is pinned if the change cuts the area, or may join it
+/// with what is new.
+fn neighbour<P: System, D: Design<P>>(
+    entry: &AreaAt<'_, P, D>,
+    range: PageRange,
+    new: Option<&NewArea<P>>,
+) -> AreaView<P> {
+    let view = entry.area().view();
+    let is_cut = view.start < range.end() && range.start() < view.end;
+    let may_join = |new: &NewArea<P>| joins_but_for_roots(&view, &new.view) || joins_but_for_roots(&new.view, &view);
+    let is_pinned = D::ROOTS_FREELY && (is_cut || new.is_some_and(may_join));
+    if is_pinned { entry.area().view_pinned() } else { view }
+}
+
+fn joins_but_for_roots<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
+    AreaView { root: 0, ..*below }.joins(&AreaView { root: 0, ..*above })
+}
+
+/// Returns two neighbours as one.
+fn joined<P: System>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
+    let (root, inherited) = if left.root == 0 { (right.root, right.flags) } else { (left.root, left.flags) };
+    let guards = right.flags & AreaFlags::MAYBE_GUARD;
+    let flags = (left.flags - AreaFlags::INHERITED) | (inherited & AreaFlags::INHERITED) | guards;
+    AreaView { end: right.end, root, flags, ..*left }
+}

@@ -1,0 +1,84 @@
+//! Memory set aside for a change.
+//!
+//! # Guarantee
+//! A change that is prepared out of a reserve can't run out of memory, as far as the reserve goes.
+
+use crate::area::Area;
+use crate::design::Design;
+use crate::index::{Index, Spare};
+use crate::space::Space;
+use crate::space::map_lock::{EditGuard, MapLock};
+use crate::space::permit::WritePermit;
+use crate::system::System;
+use core::ptr::NonNull;
+use faultless_phys::OutOfFrames;
+
+/// Memory set aside, so that a later change that removes one range can't fail.
+pub(in crate::space) struct Reserve<'a, P: System, D: Design<P>> {
+    space: &'a Space<P, D>,
+    pub(super) nodes: Option<Spare<'a, P>>,
+    pub(super) area: Option<NonNull<Area<P, D>>>,
+    /// The lock of edits, had already; whoever must allocate lets go of it first.
+    pub(super) edit: Option<EditGuard<'a, P>>,
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Sets aside what taking an area that leaves off the index needs at most, unless that grows by three levels
+    /// meanwhile.
+    pub(in crate::space) fn reserve_departure(&self) -> Result<Reserve<'_, P, D>, OutOfFrames> {
+        let nr_levels = {
+            let _reading = self.look();
+            self.index.nr_levels()
+        };
+        let nodes = Index::<P, Area<P, D>>::reserve_levels(&self.vm().nodes, nr_levels + 3)?;
+        Ok(Reserve { space: self, nodes: Some(nodes), area: None, edit: None })
+    }
+
+    /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
+    /// which the part is chosen; nothing where there are no parts.
+    pub(in crate::space) fn reserve_part(&self) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
+        if !D::Lock::DIVIDES || !self.lock.is_divided() {
+            return Ok(None);
+        }
+        let nr_levels = {
+            let _beside = self.look_beside();
+            self.index.nr_levels()
+        };
+        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_levels + 2)?;
+        let area = self.vm().areas.alloc()?;
+        Ok(Some(Reserve { space: self, nodes: Some(nodes), area: Some(area), edit: None }))
+    }
+}
+
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// Sets aside what [`WritePermit::prepare_removal`] needs at most.
+    pub(in crate::space) fn reserve_removal(self) -> Result<Reserve<'g, P, D>, OutOfFrames> {
+        let space = self.space();
+        let nodes = space.index.reserve(&space.vm().nodes)?;
+        let area = self.vm().areas.alloc()?;
+        Ok(Reserve { space, nodes: Some(nodes), area: Some(area), edit: None })
+    }
+}
+
+impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
+    /// Takes the lock of edits over.
+    pub(in crate::space) fn with_edit(mut self, edit: Option<EditGuard<'a, P>>) -> Self {
+        self.edit = edit;
+        self
+    }
+
+    /// Lets others edit.
+    pub(in crate::space) fn end_edit(&mut self) {
+        self.edit = None;
+    }
+}
+
+impl<P: System, D: Design<P>> Drop for Reserve<'_, P, D> {
+    fn drop(&mut self) {
+        self.end_edit();
+        if let Some(area) = self.area.take() {
+            // SAFETY: never written, never published.
+            unsafe { self.space.vm().areas.free(area) };
+        }
+    }
+}
