@@ -229,10 +229,6 @@ impl Engine {
             self.drain();
         }
         let line = self.lines.get_mut(id);
-        if line.user == NOBODY && line.owner == NOBODY {
-            self.fetch_from_memory(id);
-            return Served::Done;
-        }
         if line.user != cpu {
             line.user = MANY;
         }

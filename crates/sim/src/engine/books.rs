@@ -204,6 +204,15 @@ fn line_in_page(address: usize) -> usize {
 }
 
 impl Books {
+    /// Forgets a line whose memory was given back: what comes there next has no name yet.
+    pub(super) fn forget_line(&mut self, address: usize, id: LineId) {
+        forget_entry(&mut self.entry_of, id);
+        if !self.names.of(address).name.is_empty() {
+            let name = self.names.new_name("");
+            self.names.name_line(address, name);
+        }
+    }
+
     /// Returns what was counted so far.
     pub(super) fn profile(&self) -> Profile {
         let mut waits: Vec<(&'static str, u64)> = self.waits.iter().map(|(name, ps)| (*name, ps / 1000)).collect();

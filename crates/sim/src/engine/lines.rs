@@ -204,15 +204,11 @@ impl Lines {
         let page = self.pages.at(place);
         page.touched |= bit_of(address);
         let (id, owner) = (page.place_of(address), page.filler());
-        self.lines[id as usize] = Line {
-            version: 0,
-            company: 0,
-            owner,
-            user: if owner == NOBODY { cpu } else { owner },
-            home: home | if owner == NOBODY { 0 } else { WRITTEN },
-            is_leaving: false,
-            is_watched: false,
-        };
+        // Memory that was given back may have a company still, of which nothing is left but its place.
+        let line = &mut self.lines[id as usize];
+        line.owner = owner;
+        line.user = if owner == NOBODY { cpu } else { owner };
+        line.home = home | if owner == NOBODY { 0 } else { WRITTEN };
         self.numbers[id as usize] = self.nr_touched;
         self.nr_touched += 1;
         id
@@ -238,20 +234,29 @@ impl Lines {
         before
     }
 
-    /// Forgets what is known of a page's lines: its memory was given back, and will be something else.
-    pub(super) fn forget(&mut self, address: usize, len_bytes: usize) {
-        let first = address >> LINE_BITS;
-        let last = (address + len_bytes.max(1) - 1) >> LINE_BITS;
-        let mut line = first;
-        while line <= last {
-            let page_end = (line | 63) + 1;
-            let page = self.pages.get(page_key(line << LINE_BITS)).copied().unwrap_or_default();
-            while line <= last && line < page_end {
-                if let Some(id) = page.line_of(line << LINE_BITS) {
-                    self.give_to(id, NOBODY);
+    /// Forgets what is known of memory that was given back: whatever it is next, it is as if it had never been touched.
+    /// Each line that had a number is told to `forgotten`.
+    pub(super) fn forget(&mut self, address: usize, len_bytes: usize, mut forgotten: impl FnMut(usize, LineId)) {
+        let end = address + len_bytes.max(1);
+        let mut start = address >> LINE_BITS << LINE_BITS;
+        while start < end {
+            let page_start = start >> PAGE_BITS << PAGE_BITS;
+            let page_end = page_start + (1 << PAGE_BITS);
+            let lines = (start..end.min(page_end)).step_by(1 << LINE_BITS);
+            if let Some(page) = self.pages.get_mut(page_key(start)) {
+                if address <= page_start && page_end <= end {
+                    (page.filler, page.fillings) = (0, Fillings::default());
                 }
-                line += 1;
+                let before = *page;
+                page.touched &= !lines.clone().fold(0, |bits, line| bits | bit_of(line));
+                for line in lines {
+                    if let Some(id) = before.line_of(line) {
+                        self.give_to(id, NOBODY);
+                        forgotten(line, id);
+                    }
+                }
             }
+            start = page_end;
         }
     }
 

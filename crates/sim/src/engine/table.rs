@@ -56,6 +56,13 @@ impl<T: Copy + Default> Table<T> {
         (slot.key == key).then_some(&slot.value)
     }
 
+    /// As [`Table::get`], to change it.
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+        let place = self.probe(key);
+        let slot = &mut self.slots[place];
+        (slot.key == key).then_some(&mut slot.value)
+    }
+
     /// Returns the place of a key, which is put in if it is new; good until the next call.
     pub(super) fn place(&mut self, key: u64) -> usize {
         let place = self.probe(key);
