@@ -9,7 +9,9 @@
 //! * What lies on the heap begins on a line of its own, so that which objects share a line is decided by their types
 //!   alone.
 //! * What lies on a stack lies on a stack that begins on a page: the threads' own, and one for the caller of `isolate`.
-//! * Memory that is freed is forgotten by the line directory, so that nobody inherits its lines with the address.
+//! * Memory that is freed is forgotten by the line directory: what comes there next is as if it had never been touched,
+//!   so that it makes no difference whether the host's allocator gives the same memory out again, which depends on all
+//!   that the process did before.
 
 use crate::engine::{self, Failure, Quiet};
 use corosensei::stack::DefaultStack;

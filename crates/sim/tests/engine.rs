@@ -43,6 +43,35 @@ fn adds(name: &str, cpus: usize, seed: u64) -> Figures {
 }
 
 #[test]
+fn what_the_host_did_with_its_memory_before_makes_no_difference() {
+    let run = |nr_holes: usize| {
+        isolate(|| {
+            // Holes of the host's heap, which the program's objects fill or don't.
+            let blocks: Vec<Vec<u8>> = (0..2 * nr_holes).map(|n| vec![0; 64 * (n % 5 + 1)]).collect();
+            let walls: Vec<Vec<u8>> = blocks.into_iter().step_by(2).collect();
+            let machine = machine("epyc-384", 8, 1);
+            let shared = Box::new(Wide::new(0));
+            Sim::run(&machine, 8, &|thread| {
+                Sim::enter();
+                for round in 0..50 {
+                    let own: Vec<Box<Wide>> = (0..(thread + round) % 7).map(|_| Box::new(Wide::new(0))).collect();
+                    own.iter().for_each(|word| _ = word.fetch_add(1, Ordering::Relaxed));
+                    shared.fetch_add(1, Ordering::Relaxed);
+                }
+                Sim::leave();
+            });
+            assert_eq!(walls.len(), nr_holes);
+            machine.figures()
+        })
+    };
+    let fresh = run(0);
+    assert!(fresh.is_ok());
+    for nr_holes in [3, 40, 500] {
+        assert_eq!(run(nr_holes), fresh, "{nr_holes} holes");
+    }
+}
+
+#[test]
 fn contention_costs_and_private_lines_do_not() {
     let (alone, crowd) = (adds("skylake-192", 1, 1), adds("skylake-192", 40, 1));
     assert_eq!(alone.transfers, 0);

@@ -174,7 +174,7 @@ impl Engine {
     /// Pays for a line that no cache has.
     fn fetch_from_memory(&mut self, line: LineId) {
         let level = if self.costs.is_interleaved {
-            let socket = line as usize / 64 % self.topology.nr_sockets;
+            let socket = self.lines.number(line) as usize / 64 % self.topology.nr_sockets;
             self.topology.level_to_socket(usize::from(self.cpu), socket)
         } else {
             let home = self.lines.get(line).home();
@@ -229,14 +229,10 @@ impl Engine {
             self.drain();
         }
         let line = self.lines.get_mut(id);
-        if line.user == NOBODY && line.owner == NOBODY {
-            self.fetch_from_memory(id);
-            return Served::Done;
-        }
         if line.user != cpu {
             line.user = MANY;
         }
-        let may_write = line.owner == cpu && self.clock < line.leaves_at;
+        let may_write = line.owner == cpu && self.clock < self.lines.leaves_at(id);
         if may_write || (!kind.is_write() && self.has_copy(id)) {
             return Served::Done;
         }
@@ -272,11 +268,11 @@ impl Engine {
         let level = self.level_of_source(id);
         let latency = self.random.about(self.costs.read[level]);
         let occupancy = self.costs.read_occupancy.min(latency);
-        let start = self.clock.max(self.lines.get(id).busy_until);
-        let line = self.lines.get_mut(id);
-        line.busy_until = start + occupancy;
-        line.leaves_at = line.leaves_at.min(start + latency);
-        let owner = line.owner;
+        let start = self.clock.max(self.lines.busy_until(id));
+        self.lines.set_busy_until(id, start + occupancy);
+        let leaves_at = self.lines.leaves_at(id).min(start + latency);
+        self.lines.set_leaves_at(id, leaves_at);
+        let owner = self.lines.get(id).owner;
         self.clock = start + latency;
         Asked::CopyOf(owner)
     }
@@ -286,18 +282,16 @@ impl Engine {
         let latency = self.latency_of_taking(id, kind);
         let (cpu, clock) = (self.cpu, self.clock);
         let hold = latency * self.costs.hold_share / 1024;
-        let line = self.lines.get_mut(id);
-        let start = clock.max(line.busy_until);
-        let is_queued = line.busy_until > clock && line.tail != NOBODY && line.tail != line.owner;
-        let before = line.tail;
+        let (busy_until, before) = (self.lines.busy_until(id), self.lines.tail(id));
+        let start = clock.max(busy_until);
+        let is_queued = busy_until > clock && before != NOBODY && before != self.lines.get(id).owner;
         if is_queued {
             self.cpus[usize::from(before)].next_leaves_at = start + hold;
         } else {
-            line.leaves_at = start + hold;
+            self.lines.set_leaves_at(id, start + hold);
         }
-        let line = self.lines.get_mut(id);
-        line.tail = cpu;
-        line.busy_until = start + latency;
+        self.lines.set_tail(id, cpu);
+        self.lines.set_busy_until(id, start + latency);
         self.here().next_leaves_at = NEVER;
         start + latency
     }
@@ -305,11 +299,11 @@ impl Engine {
     /// Says how far the data is: with the last that asked for the line, its owner, or the nearest sharer.
     fn level_of_source(&self, id: LineId) -> usize {
         let cpu = usize::from(self.cpu);
-        let line = self.lines.get(id);
-        if line.busy_until > self.clock && line.tail != NOBODY {
-            return self.topology.level(cpu, usize::from(line.tail));
+        let tail = self.lines.tail(id);
+        if self.lines.busy_until(id) > self.clock && tail != NOBODY {
+            return self.topology.level(cpu, usize::from(tail));
         }
-        match line.owner {
+        match self.lines.get(id).owner {
             NOBODY => self.topology.nearest(cpu, self.lines.sharers(id)).unwrap_or(2),
             owner => self.topology.level(cpu, usize::from(owner)),
         }
@@ -336,16 +330,17 @@ impl Engine {
             (Asked::Whole, _) => {
                 self.lines.clear_sharers(id);
                 let leaves_at = self.here().next_leaves_at;
+                self.lines.set_leaves_at(id, leaves_at);
                 let line = self.lines.get_mut(id);
-                (line.owner, line.leaves_at) = (cpu, leaves_at);
+                line.owner = cpu;
                 line.set_written(false);
             }
             (Asked::CopyOf(_), NOBODY) => self.lines.add_sharer(id, cpu),
             (Asked::CopyOf(asked_of), owner) if asked_of == owner => {
                 self.lines.add_sharer(id, owner);
                 self.lines.add_sharer(id, cpu);
-                let line = self.lines.get_mut(id);
-                (line.owner, line.leaves_at) = (NOBODY, NEVER);
+                self.lines.get_mut(id).owner = NOBODY;
+                self.lines.set_leaves_at(id, NEVER);
             }
             // Somebody took the line for itself while the copy was on its way.
             (Asked::CopyOf(_), _) => {}

@@ -3,7 +3,8 @@
 //! # Guarantee
 //! * I3 a line counts under the name that it had; memory that is named anew is counted anew
 
-use super::lines::{Index, LineId, line_key, page_key};
+use super::lines::LineId;
+use super::table::{Table, page_key};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -22,6 +23,7 @@ pub mod waits {
 pub(super) const LINE_BITS: u32 = 6;
 pub(super) const LINE_BYTES: usize = 1 << LINE_BITS;
 pub(super) const PAGE_BYTES: usize = 4096;
+const LINES_IN_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
 /// Where the time of threads went; times are sums over all of them, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,35 +70,36 @@ pub(super) struct Entry {
 }
 
 /// A name, and when it was given: of several the latest holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) turn: u64,
     pub(super) name: &'static str,
 }
 
-/// The name of a page as a whole.
+/// What a page is called, and its lines.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PageName {
-    pub(super) whole: Name,
+struct PageName {
+    /// The name of the page as a whole.
+    whole: Name,
     /// When a line of it got a name of its own.
-    pub(super) parts_turn: u64,
+    parts_turn: u64,
+    /// Where the names of its lines are, counted from 1; 0 for none.
+    parts: u32,
 }
 
 /// What memory is called.
 pub(super) struct Names {
-    pub(super) turn: u64,
-    pub(super) lines: Index,
-    pub(super) of_lines: Vec<Name>,
-    pub(super) pages: Index,
-    pub(super) of_pages: Vec<PageName>,
-    /// What is longer than a page.
-    pub(super) long: Vec<(Range<usize>, Name)>,
+    turn: u64,
+    pages: Table<PageName>,
+    /// The names of a page's lines.
+    parts: Vec<[Name; LINES_IN_PAGE]>,
+    /// What is longer than a page, in the order of their turns.
+    long: Vec<(Range<usize>, Name)>,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        let (lines, pages) = (Index::new(), Index::new());
-        Self { turn: 0, lines, of_lines: Vec::new(), pages, of_pages: Vec::new(), long: Vec::new() }
+        Self { turn: 0, pages: Table::new(), parts: Vec::new(), long: Vec::new() }
     }
 }
 
@@ -138,52 +141,78 @@ pub(super) fn forget_entry(entry_of: &mut [u32], id: LineId) {
 }
 
 impl Names {
+    /// Returns a name that is given now.
+    pub(super) fn new_name(&mut self, name: &'static str) -> Name {
+        self.turn += 1;
+        Name { turn: self.turn, name }
+    }
+
+    /// Names what is longer than a page.
+    pub(super) fn name_long(&mut self, range: Range<usize>, name: Name) {
+        self.long.push((range, name));
+    }
+
     /// Names a whole page; says whether that changes what a line of it is called.
     pub(super) fn name_page(&mut self, address: usize, name: Name) -> bool {
-        let page = self.page(address);
-        let is_new = page.whole.name != name.name || page.parts_turn > page.whole.turn;
+        let place = self.pages.place(page_key(address));
+        let page = self.pages.at(place);
+        let is_new = !is_same(page.whole.name, name.name) || page.parts_turn > page.whole.turn;
         page.whole = name;
         is_new
     }
 
     /// Names a line; says whether it was called otherwise.
     pub(super) fn name_line(&mut self, address: usize, name: Name) -> bool {
-        let before = self.of(address);
-        if before.name == name.name {
+        if is_same(self.of(address).name, name.name) {
             return false;
         }
-        self.page(address).parts_turn = name.turn;
-        match self.lines.find(line_key(address)) {
-            Ok(place) => self.of_lines[place as usize] = name,
-            Err(_) => {
-                self.lines.insert(line_key(address), self.of_lines.len() as u32);
-                self.of_lines.push(name);
-            }
+        let place = self.pages.place(page_key(address));
+        let page = self.pages.at(place);
+        page.parts_turn = name.turn;
+        if page.parts == 0 {
+            self.parts.push([Name::default(); LINES_IN_PAGE]);
+            page.parts = self.parts.len() as u32;
         }
+        self.parts[page.parts as usize - 1][line_in_page(address)] = name;
         true
-    }
-
-    fn page(&mut self, address: usize) -> &mut PageName {
-        let place = self.pages.find(page_key(address)).unwrap_or_else(|_| {
-            let place = self.of_pages.len() as u32;
-            self.of_pages.push(PageName::default());
-            self.pages.insert(page_key(address), place);
-            place
-        });
-        &mut self.of_pages[place as usize]
     }
 
     /// Returns what a line is called: by the latest name of it, of its page, and of what is longer.
     pub(super) fn of(&self, address: usize) -> Name {
-        let line = self.lines.find(line_key(address)).map_or_else(|_| Name::default(), |at| self.of_lines[at as usize]);
-        let page = self.pages.find(page_key(address));
-        let page = page.map_or_else(|_| Name::default(), |at| self.of_pages[at as usize].whole);
-        let long = self.long.iter().filter(|(range, _)| range.contains(&address)).map(|(_, name)| *name);
-        long.fold(line.max(page), Name::max)
+        let page = self.pages.get(page_key(address)).copied().unwrap_or_default();
+        let line = page
+            .parts
+            .checked_sub(1)
+            .map_or_else(Name::default, |parts| self.parts[parts as usize][line_in_page(address)]);
+        let short = latest(line, page.whole);
+        let mut later = self.long.iter().rev().take_while(|(_, name)| name.turn > short.turn);
+        later.find(|(range, _)| range.contains(&address)).map_or(short, |(_, name)| *name)
     }
 }
 
+/// Says whether two names are the same; mostly they are the same words of the program, too.
+fn is_same(a: &'static str, b: &'static str) -> bool {
+    std::ptr::eq(a, b) || a == b
+}
+
+fn latest(a: Name, b: Name) -> Name {
+    if b.turn > a.turn { b } else { a }
+}
+
+fn line_in_page(address: usize) -> usize {
+    address >> LINE_BITS & (LINES_IN_PAGE - 1)
+}
+
 impl Books {
+    /// Forgets a line whose memory was given back: what comes there next has no name yet.
+    pub(super) fn forget_line(&mut self, address: usize, id: LineId) {
+        forget_entry(&mut self.entry_of, id);
+        if !self.names.of(address).name.is_empty() {
+            let name = self.names.new_name("");
+            self.names.name_line(address, name);
+        }
+    }
+
     /// Returns what was counted so far.
     pub(super) fn profile(&self) -> Profile {
         let mut waits: Vec<(&'static str, u64)> = self.waits.iter().map(|(name, ps)| (*name, ps / 1000)).collect();

@@ -69,7 +69,7 @@ fn interrupt_and_wait(targets: &CpuSet, mut is_drained: impl FnMut(usize) -> boo
     for cpu in targets.iter().filter(|&cpu| cpu != me && cpu < nr_cpus) {
         while step(|engine| engine.cpus[cpu].is_guest) && !is_drained(cpu) {
             if step(|engine| engine.await_guest_exit(cpu)) {
-                suspend_in(Wait::Guest(cpu));
+                suspend_in(Wait::Guest(cpu as u16));
             }
         }
     }
@@ -163,12 +163,16 @@ impl Engine {
         if is_guest {
             let current = self.current;
             self.cpus[cpu].watchers.push(current);
+            self.cpus[cpu].is_watched = true;
         }
         is_guest
     }
 
     /// Lets those go on who wait until `cpu` leaves guest.
     pub(super) fn release_watchers(&mut self, cpu: usize) {
+        if !std::mem::take(&mut self.cpus[cpu].is_watched) {
+            return;
+        }
         let clock = self.clock;
         let mut watchers = std::mem::take(&mut self.cpus[cpu].watchers);
         for thread in watchers.drain(..) {

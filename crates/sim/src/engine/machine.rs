@@ -181,6 +181,7 @@ impl Engine {
             places: Places::default(),
             topology,
             cpus: (0..nr_cpus).map(|_| Cpu::new()).collect(),
+            busy: vec![false; nr_cpus],
             threads: Vec::new(),
             unused_stacks: Vec::new(),
             heap: Heap::new(),

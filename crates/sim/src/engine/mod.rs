@@ -29,6 +29,7 @@ mod slots;
 mod state;
 mod story;
 mod suspend;
+mod table;
 mod thread;
 mod wait;
 

@@ -45,7 +45,10 @@ pub(crate) fn bulk(address: usize, filling: Filling) {
 /// Forgets who has the lines of memory that was given back.
 pub(crate) fn forget(address: usize, len_bytes: usize) {
     if !IS_BORROWED.get() {
-        with(|engine| engine.lines.forget(address, len_bytes));
+        with(|engine| {
+            let books = &mut engine.books;
+            engine.lines.forget(address, len_bytes, |line, id| books.forget_line(line, id));
+        });
     }
 }
 

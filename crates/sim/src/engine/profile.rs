@@ -8,7 +8,7 @@
 //! [`Tracepoint::WorkBegins`]: faultless_platform::Tracepoint::WorkBegins
 //! [`Tracepoint::WorkEnds`]: faultless_platform::Tracepoint::WorkEnds
 
-use super::books::{Book, Entry, LINE_BITS, LINE_BYTES, Name, PAGE_BYTES, forget_entry};
+use super::books::{Book, Entry, LINE_BITS, LINE_BYTES, PAGE_BYTES, forget_entry};
 use super::lines::LineId;
 use super::pending::Kind;
 use super::record::NO_CPU;
@@ -145,10 +145,9 @@ impl Engine {
             return;
         }
         let books = &mut self.books;
-        books.names.turn += 1;
-        let name = Name { turn: books.names.turn, name };
+        let name = books.names.new_name(name);
         if len_bytes > PAGE_BYTES {
-            books.names.long.push((address..address + len_bytes, name));
+            books.names.name_long(address..address + len_bytes, name);
         } else if len_bytes == PAGE_BYTES && address.is_multiple_of(PAGE_BYTES) {
             if books.names.name_page(address, name) {
                 let touched = self.lines.touched_in_page(address);

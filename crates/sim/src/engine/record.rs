@@ -28,30 +28,33 @@ pub(super) enum Wait {
     /// A CPU.
     Slot,
     /// That a CPU leaves guest.
-    Guest(usize),
+    Guest(u16),
 }
 
-/// A thread.
+/// A thread. What each turn looks at stands first, on one line of the host's.
+#[repr(C, align(64))]
 pub(super) struct Thread {
-    /// In a box: it is taken out at each turn, and a coroutine is large.
+    /// In a box: it stays where it is while it runs.
     pub(super) fiber: Option<Box<Fiber>>,
     pub(super) yielder: *const FiberYielder,
-    /// The number that its body got.
-    pub(super) number: usize,
+    /// The access that its turn begins with.
+    pub(super) pending: Option<Pending>,
     pub(super) generation: u32,
     pub(super) cpu: u16,
-    pub(super) last_cpu: u16,
-    pub(super) irq_depth: u32,
     pub(super) wait: Wait,
     pub(super) is_done: bool,
+    /// It evaluates the condition of a wait.
+    pub(super) is_recording: bool,
     /// It has panicked, or was told to.
     pub(super) is_unwinding: bool,
     /// It was woken before it slept.
     pub(super) is_roused: bool,
-    /// The access that its turn begins with.
-    pub(super) pending: Option<Pending>,
-    /// It evaluates the condition of a wait.
-    pub(super) is_recording: bool,
+    /// Where its time goes.
+    pub(super) book: Book,
+    pub(super) irq_depth: u32,
+    pub(super) last_cpu: u16,
+    /// The number that its body got.
+    pub(super) number: usize,
     /// Its clock when it began to wait.
     pub(super) since: u64,
     /// Until when an interrupt keeps it busy while it waits.
@@ -62,9 +65,9 @@ pub(super) struct Thread {
     pub(super) reads: Vec<(LineId, u32)>,
     /// The lines that it watches.
     pub(super) watched: Vec<LineId>,
-    /// Where its time goes.
-    pub(super) book: Book,
 }
+
+const _: () = assert!(std::mem::offset_of!(Thread, book) <= 64);
 
 impl Thread {
     pub(super) fn new(fiber: Fiber, number: usize) -> Self {

@@ -46,12 +46,19 @@ impl Engine {
         if cpu == NO_CPU || self.costs.sibling_share == 0 {
             return 1024;
         }
-        let is_busy = |&&sibling: &&u16| {
-            let owner = self.cpus[usize::from(sibling)].owner;
-            owner.is_some_and(|thread| self.threads[thread as usize].wait == Wait::Turn)
-        };
-        let nr_busy = self.topology.siblings(usize::from(cpu)).iter().filter(is_busy).count();
+        let siblings = self.topology.siblings(usize::from(cpu));
+        let nr_busy = siblings.filter(|&sibling| self.is_busy(sibling)).count();
         1024 + nr_busy as u64 * self.costs.sibling_share
+    }
+
+    /// Says whether a CPU's owner runs, or would if it were its turn.
+    fn is_busy(&self, cpu: usize) -> bool {
+        debug_assert_eq!(
+            self.busy[cpu],
+            self.cpus[cpu].owner.is_some_and(|thread| self.threads[thread as usize].wait == Wait::Turn),
+            "CPU {cpu}: who owns it and what it waits for"
+        );
+        self.busy[cpu]
     }
 
     /// Puts the running thread in line if another one's clock is lower; says whether it did.

@@ -158,6 +158,7 @@ impl Engine {
         self.nr_free -= 1;
         let thread = &mut self.threads[thread as usize];
         (thread.cpu, thread.last_cpu) = (cpu, cpu);
+        self.busy[usize::from(cpu)] = thread.wait == Wait::Turn;
         clock
     }
 
@@ -168,6 +169,7 @@ impl Engine {
         let clock = self.clock;
         let record = &mut self.cpus[usize::from(cpu)];
         (record.owner, record.free_at) = (None, clock);
+        self.busy[usize::from(cpu)] = false;
         self.nr_free += 1;
         while let Some(next) = self.queue.pop_front() {
             if self.threads[next as usize].wait == Wait::Slot || self.threads[next as usize].wait == Wait::Sleep {

@@ -22,32 +22,37 @@ pub(super) const RUN_AHEAD: u64 = 300_000;
 /// Threads start within so many ps of each other: the same instant everywhere is no machine's.
 pub(super) const START_SPREAD: u64 = 1_000_000;
 
-/// A CPU.
+/// A CPU. What accesses and turns look at stands first, on one line of the host's.
+#[repr(C, align(64))]
 pub(super) struct Cpu {
-    /// What its idle times were like.
-    pub(super) idle: Idle,
     pub(super) owner: Option<u32>,
-    pub(super) last_thread: Option<u32>,
-    pub(super) free_at: u64,
     pub(super) slice_end: u64,
-    pub(super) is_guest: bool,
-    /// Something was published for it since it last looked.
-    pub(super) is_pending: bool,
     /// What interrupts took from the owner and it has not been charged for yet.
     pub(super) stolen: u64,
-    /// The interrupt on its way: when it arrives, and when its handler is done.
-    pub(super) arrives_at: u64,
-    pub(super) handled_at: u64,
     /// From when on the line that it waits for is wanted by the next one.
     pub(super) next_leaves_at: u64,
     /// Until when its stores are on their way.
     pub(super) drained_at: u64,
-    /// The line of the last of them, by an address in it.
-    pub(super) drained_line: Option<(LineId, usize)>,
     pub(super) nr_fillings: u64,
+    pub(super) is_guest: bool,
+    /// Something was published for it since it last looked.
+    pub(super) is_pending: bool,
+    /// Whether it has watchers.
+    pub(super) is_watched: bool,
+    pub(super) last_thread: Option<u32>,
+    pub(super) free_at: u64,
+    /// The interrupt on its way: when it arrives, and when its handler is done.
+    pub(super) arrives_at: u64,
+    pub(super) handled_at: u64,
+    /// The line of the last of its stores on their way, by an address in it.
+    pub(super) drained_line: Option<(LineId, usize)>,
     /// Threads that wait until it leaves guest.
     pub(super) watchers: Vec<u32>,
+    /// What its idle times were like.
+    pub(super) idle: Idle,
 }
+
+const _: () = assert!(std::mem::offset_of!(Cpu, last_thread) < 64);
 
 impl Cpu {
     pub(super) fn new() -> Self {
@@ -59,6 +64,7 @@ impl Cpu {
             slice_end: 0,
             is_guest: false,
             is_pending: false,
+            is_watched: false,
             stolen: 0,
             arrives_at: 0,
             handled_at: 0,
@@ -95,6 +101,8 @@ pub(crate) struct Engine {
     pub(super) lines: Lines,
     pub(super) topology: Topology,
     pub(super) cpus: Vec<Cpu>,
+    /// Which CPUs have an owner that runs, or would if it were its turn.
+    pub(super) busy: Vec<bool>,
     pub(super) threads: Vec<Thread>,
     pub(super) unused_stacks: Vec<corosensei::stack::DefaultStack>,
     pub(super) heap: Heap,

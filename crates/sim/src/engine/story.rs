@@ -111,7 +111,9 @@ impl Engine {
             Wait::Sleep => format!("sleeps until a word {} is woken", self.line_of(thread.word)),
             Wait::Spin if thread.watched.is_empty() => "spins on a condition that reads nothing".to_owned(),
             Wait::Spin => {
-                let lines: Vec<String> = thread.watched.iter().map(|&line| self.described(line)).collect();
+                let mut watched = thread.watched.clone();
+                watched.sort_unstable_by_key(|&line| self.lines.number(line));
+                let lines: Vec<String> = watched.into_iter().map(|line| self.described(line)).collect();
                 format!("spins until a write to {}", lines.join(" or "))
             }
         }
@@ -124,9 +126,10 @@ impl Engine {
     }
 
     fn described(&self, line: u32) -> String {
-        match self.lines.get(line).tail {
-            super::lines::NOBODY => format!("line {line}"),
-            cpu => format!("line {line} (last taken by CPU {cpu})"),
+        let number = self.lines.number(line);
+        match self.lines.tail(line) {
+            super::lines::NOBODY => format!("line {number}"),
+            cpu => format!("line {number} (last taken by CPU {cpu})"),
         }
     }
 }

@@ -20,6 +20,13 @@ impl Engine {
         }
     }
 
+    /// Notes whether the running thread's CPU is busy, if it has one.
+    fn set_busy(&mut self, is_busy: bool) {
+        if let Some(busy) = self.busy.get_mut(usize::from(self.cpu)) {
+            *busy = is_busy;
+        }
+    }
+
     /// Lets a thread whose simulation is over panic, once.
     fn must_end(&mut self) -> bool {
         self.is_dying && !std::mem::replace(&mut self.thread().is_unwinding, true)
@@ -41,12 +48,16 @@ pub(super) fn suspend() {
 pub(super) fn suspend_in(wait: Wait) {
     step(|engine| {
         let clock = engine.clock;
+        engine.set_busy(wait == Wait::Turn);
         let thread = engine.thread();
         thread.wait = wait;
         thread.since = clock;
     });
     suspend();
-    step(|engine| engine.thread().wait = Wait::Turn);
+    step(|engine| {
+        engine.thread().wait = Wait::Turn;
+        engine.set_busy(true);
+    });
     check_alive();
 }
 

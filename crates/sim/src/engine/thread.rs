@@ -94,12 +94,17 @@ pub(crate) fn start(number: usize) -> Result<(), StartError> {
 
 /// Runs a thread until it is suspended or ends.
 pub(super) fn resume(index: u32) {
-    let Some(mut fiber) = step(|engine| engine.threads[index as usize].fiber.take()) else { return };
-    let result = fiber.resume(());
-    step(|engine| match result {
-        CoroutineResult::Yield(()) => engine.threads[index as usize].fiber = Some(fiber),
-        CoroutineResult::Return(()) => engine.unused_stacks.push(fiber.into_stack()),
-    });
+    let fiber = step(|engine| engine.threads[index as usize].fiber.as_deref_mut().map(std::ptr::from_mut));
+    let Some(fiber) = fiber else { return };
+    // SAFETY: the box stays in the thread's record until the fiber has returned, below; nobody else reaches into it,
+    // and the thread that runs is not resumed.
+    let result = unsafe { (*fiber).resume(()) };
+    if let CoroutineResult::Return(()) = result {
+        step(|engine| {
+            let fiber = engine.threads[index as usize].fiber.take();
+            engine.unused_stacks.extend(fiber.map(|fiber| fiber.into_stack()));
+        });
+    }
 }
 
 /// Makes `engine` the one that this OS thread runs, until dropped.

@@ -122,7 +122,7 @@ impl Engine {
     /// Lets those who watch a line look at it; called by its writer.
     pub(super) fn wake_watchers(&mut self, line: LineId) {
         let list = self.lines.take_watchers(line);
-        let written_at = self.clock.max(self.lines.get(line).busy_until.min(self.here().drained_at));
+        let written_at = self.clock.max(self.lines.busy_until(line).min(self.here().drained_at));
         for &thread in &list {
             self.notify(thread, line, written_at);
         }

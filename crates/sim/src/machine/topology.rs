@@ -17,8 +17,9 @@ pub(crate) struct Topology {
     reach: Vec<u64>,
     sockets: Vec<u16>,
     complexes: Vec<u16>,
-    /// The other threads of each CPU's core.
-    siblings: Vec<Vec<u16>>,
+    /// The other threads of each CPU's core, in rows of `most_siblings`; itself where it has fewer.
+    siblings: Vec<u16>,
+    most_siblings: usize,
     nr_cpus: usize,
     nr_words: usize,
     pub(crate) nr_sockets: usize,
@@ -68,6 +69,7 @@ impl Topology {
             sockets: places.iter().map(|place| place.socket as u16).collect(),
             complexes: places.iter().map(|place| place.complex as u16).collect(),
             siblings: Vec::new(),
+            most_siblings: 0,
             levels,
             nr_cpus,
             nr_words: nr_cpus.div_ceil(64),
@@ -75,9 +77,17 @@ impl Topology {
             nr_complexes: nr_sockets * whole(table.complexes_per_socket.value),
         };
         topology.fill_reach();
-        let siblings_of = |a| (0..nr_cpus).filter(|&b| topology.level(a, b) == 1).map(|b| b as u16).collect();
-        topology.siblings = (0..nr_cpus).map(siblings_of).collect();
+        topology.fill_siblings();
         topology
+    }
+
+    fn fill_siblings(&mut self) {
+        let (this, cpus) = (&*self, 0..self.nr_cpus);
+        let siblings_of = |a: usize| (0..this.nr_cpus).filter(move |&b| this.level(a, b) == 1);
+        let most = cpus.clone().map(|cpu| siblings_of(cpu).count()).max().unwrap_or(0);
+        let row = |cpu| siblings_of(cpu).chain(std::iter::repeat(cpu)).take(most).map(|sibling| sibling as u16);
+        let siblings = cpus.flat_map(row).collect();
+        (self.siblings, self.most_siblings) = (siblings, most);
     }
 
     /// Returns the NUMA nodes: the sockets of the CPUs that take part, or one where the machine deals its memory out to
@@ -116,8 +126,9 @@ impl Topology {
 
     /// Returns the other threads of a CPU's core.
     #[inline]
-    pub(crate) fn siblings(&self, cpu: usize) -> &[u16] {
-        &self.siblings[cpu]
+    pub(crate) fn siblings(&self, cpu: usize) -> impl Iterator<Item = usize> {
+        let row = &self.siblings[cpu * self.most_siblings..(cpu + 1) * self.most_siblings];
+        row.iter().map(|&sibling| usize::from(sibling)).filter(move |&sibling| sibling != cpu)
     }
 
     /// Returns a CPU's socket.
