@@ -14,6 +14,8 @@
 //!   things, as secret memory is taken from the kernel's own map when it is handed out.
 //! * I5 a task is of a process, whose maps `per-process` keeps. Whose table a thread maps does not matter, because it
 //!   maps it into its own process's range.
+//! * I6 whoever sleeps with a map keeps it as its scheme says: `atomic` panics, and `local` takes its slots off the CPU
+//!   and puts them there again.
 //!
 //! # Protocol
 //! [`Maps::begin`] on the machine before the virtual memory is made, [`Maps::end`] after it has gone: both serve the
@@ -195,6 +197,14 @@ impl<P: Platform, S: Scheme<P>> Under<P, S> {
         act(&maps, &task, number);
     }
 
+    /// Runs `act` on the calling thread's task, if it has maps.
+    fn of_task(&self, act: impl FnOnce(&KernelMaps<P, S>, &Task)) {
+        let task = TASKS.with_borrow(|tasks| tasks.get(&P::current().bits()).cloned());
+        let Some(task) = task.filter(|task| task.depth() > 0) else { return };
+        let Some(maps) = lock(&self.maps).clone() else { return };
+        act(&maps, &task);
+    }
+
     fn is_high(&self, frame: *const u8, holds: Holds) -> bool {
         // Relaxed: written before the first frame is taken.
         self.zones.lies.may_hold()[holds as usize] && frame.addr() >= self.begin.load(Ordering::Relaxed)
@@ -261,6 +271,22 @@ impl<P: Platform, S: Scheme<P>> HighMemory for Under<P, S> {
         // Relaxed: no frame was taken yet.
         self.begin.store(begin, Ordering::Relaxed);
         Some(HighZone { begin, may_hold: self.zones.lies.may_hold() })
+    }
+
+    fn lacks_address(&self, frame: *const u8, holds: Holds) -> bool {
+        self.is_high(frame, holds)
+    }
+
+    /// A CPU's own maps are nobody's while their task sleeps (I6).
+    fn suspend(&self) {
+        self.of_task(|maps, task| maps.suspend(task));
+    }
+
+    fn resume(&self) {
+        self.of_task(|maps, task| {
+            maps.come_back(task);
+            maps.resume(task);
+        });
     }
 }
 

@@ -8,7 +8,8 @@
 //! * [`kernel`]: the kernel as judge, in a process of its own; what sequences and answers are
 //! * `generate`: sequences from a seed
 //! * `abi`, `world`: a sequence on the VM
-//! * `batch`: what is compared at a time; `subject`: a design on a thread of its own; `judge`: the run over all of
+//! * `batch`: what is compared at a time; `subject`: a design on a thread of its own; `unmapped`: what it says that
+//!   reaches for high memory without a map; `judge`: the run over all of
 //!   them, beside the kernel
 //! * `compare`, `explain`, [`rules`], `finding`: what counts as the same, and what does not
 //! * `shrink`: differences made small
@@ -30,6 +31,8 @@ pub mod rules;
 mod shrink;
 mod subject;
 mod tally;
+#[allow(unsafe_code)]
+mod unmapped;
 mod world;
 
 pub use batch::Checking;

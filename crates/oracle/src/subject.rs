@@ -3,10 +3,12 @@
 //! # Guarantee
 //! Every batch comes back with a verdict for each sequence. A panic inside the VM is a finding about the sequence, and
 //! the instance is made anew; a subject that does not answer in time is given up. With high memory, whatever may lie
-//! there does, and each look of the instance at it is a map (`faultless_machine::high`).
+//! there does, each look of the instance at it is a map (`faultless_machine::high`), and a look without one ends this
+//! process: the frame is not there (`faultless_machine::windows::RealMemory`, `unmapped`).
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use faultless_kmap::{Costs, Shape};
 use faultless_linux::space::Watch;
 use faultless_machine::high::{self, Lies, Maps, When, Zones};
+use faultless_machine::windows::RealMemory;
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::watched::{self};
@@ -26,10 +29,14 @@ use faultless_vm::registry::{DesignVisitor, with_design};
 use super::batch::{Batch, Mapped, TestPlatform};
 use super::compare;
 use super::finding::{Finding, Verdicts};
+use super::unmapped;
 use faultless_machine::designs::DEFAULT_SEMAPHORE;
 
 /// Frames of an instance: the window several times over, for forks.
 const MEMORY_BYTES: usize = 48 << 20;
+
+/// Of these, what has addresses where most memory has none: room for all that must have one.
+const NORMAL_BYTES: usize = 8 << 20;
 
 /// CPUs of an instance: one for each thread of a sequence, and one for the sequence's own.
 const NR_CPUS: usize = 4;
@@ -131,7 +138,12 @@ impl DesignVisitor<Native> for Visitor {
     type Output = ();
 
     fn visit<D: Design<Native>>(self, semaphore: GenerationOf<Native, D>) {
-        self.live_on::<Native, D>(semaphore, &|| Some((Machine::new(NR_CPUS), None)));
+        self.live_on::<Native, D>(semaphore, &|| {
+            Some(Made {
+                machine: Machine::new(NR_CPUS),
+                frames: Frames::Usual(HostRegion::reserve(MEMORY_BYTES).ok()?),
+            })
+        });
     }
 }
 
@@ -141,25 +153,61 @@ impl DesignVisitor<Mapped> for Visitor {
     fn visit<D: Design<Mapped>>(self, semaphore: GenerationOf<Mapped, D>) {
         // Nobody measures: the hardware's part takes no time.
         let costs = Costs { walk_ns: 0, flush_ns: 0, flush_slot_ns: 0 };
-        let shape = Shape { nr_cpus: NR_CPUS, nr_frames: MEMORY_BYTES / PAGE_BYTES, costs, ..Shape::default() };
-        let zones = Zones { lies: Lies::ALL, boundary_bytes: None, when: When::Always };
+        let nr_frames = MEMORY_BYTES / PAGE_BYTES;
+        let shape = Shape { nr_cpus: NR_CPUS, nr_frames, costs, ..Shape::default() };
+        let zones = Zones { lies: Lies::ALL, boundary_bytes: Some(NORMAL_BYTES), when: When::Always };
         let scheme = self.high;
+        unmapped::tell();
         self.live_on::<Mapped, D>(semaphore, &|| {
             let maps = high::maps::<Mapped>(scheme?, zones, shape)?;
-            let machine = watched::Machine::unwatched(Machine::new(NR_CPUS)).with_high_memory(maps.clone());
-            Some((machine, Some(maps)))
+            let nr_normal = NORMAL_BYTES / PAGE_BYTES;
+            let memory = Arc::new(RealMemory::new(nr_frames as u32, nr_normal as u32, maps).ok()?);
+            let machine = watched::Machine::unwatched(Machine::new(NR_CPUS)).with_high_memory(memory.clone());
+            Some(Made { machine, frames: Frames::High(memory) })
         });
     }
 }
 
-/// A machine, and what gives its memory addresses if it has none.
-type Made<P> = (<P as Threads>::Machine, Option<Arc<dyn Maps>>);
+/// A machine, and its frames.
+struct Made<P: Threads> {
+    machine: P::Machine,
+    frames: Frames,
+}
+
+/// Where frames lie.
+enum Frames {
+    /// At addresses of their own.
+    Usual(HostRegion),
+    /// In high memory, but for a few.
+    High(Arc<RealMemory>),
+}
+
+impl Frames {
+    fn base(&self) -> NonNull<u8> {
+        match self {
+            Self::Usual(region) => region.base(),
+            Self::High(memory) => memory.base(),
+        }
+    }
+
+    fn len_bytes(&self) -> usize {
+        match self {
+            Self::Usual(region) => region.len_bytes(),
+            Self::High(memory) => memory.len_bytes(),
+        }
+    }
+
+    /// Returns what gives frames addresses, if they have none.
+    fn maps(&self) -> Option<&RealMemory> {
+        if let Self::High(memory) = self { Some(memory) } else { None }
+    }
+}
 
 impl Visitor {
     fn live_on<P: TestPlatform, D: Design<P>>(self, semaphore: GenerationOf<P, D>, made: &dyn Fn() -> Option<Made<P>>) {
         let mut next = self.inbox.recv().ok().map(|batch| (batch, 0, Report::new()));
         while let Some(begun) = next {
-            next = made().and_then(|made| live::<P, D>(&self, semaphore, &made, begun));
+            next = made().and_then(|made| live::<P, D>(&self, semaphore, made, begun));
         }
     }
 }
@@ -171,24 +219,25 @@ type Begun = (Arc<Batch>, usize, Report);
 fn live<P: TestPlatform, D: Design<P>>(
     visitor: &Visitor,
     semaphore: GenerationOf<P, D>,
-    (machine, maps): &Made<P>,
+    made: Made<P>,
     begun: Begun,
 ) -> Option<Begun> {
-    let region = ManuallyDrop::new(HostRegion::reserve(MEMORY_BYTES).ok()?);
+    let made = ManuallyDrop::new(made);
+    let Made { machine, frames } = &*made;
     let (rest, is_whole) = P::attach(machine, || {
-        maps.iter().for_each(|maps| maps.begin());
-        let vm = ManuallyDrop::new(Vm::<P, D>::with_semaphore(memory(&region)?, semaphore).ok()?);
+        frames.maps().iter().for_each(|maps| maps.begin());
+        let vm = ManuallyDrop::new(Vm::<P, D>::with_semaphore(memory(machine, frames)?, semaphore).ok()?);
         let rest = serve::<P, D>(visitor, &vm, machine, begun);
         let is_whole = rest.is_none();
         if is_whole {
             drop(ManuallyDrop::into_inner(vm));
-            maps.iter().for_each(|maps| maps.end());
+            frames.maps().iter().for_each(|maps| maps.end());
         }
         Some((rest, is_whole))
     })?;
     if is_whole {
         // What a panic broke stays where it is: its memory is in an unknown state.
-        drop(ManuallyDrop::into_inner(region));
+        drop(ManuallyDrop::into_inner(made));
     }
     rest
 }
@@ -225,8 +274,12 @@ fn serve<P: TestPlatform, D: Design<P>>(
 }
 
 #[allow(unsafe_code, reason = "the one place where a subject's frames begin")]
-fn memory<P: Threads>(region: &HostRegion) -> Option<Memory<P>> {
+fn memory<P: Threads>(machine: &P::Machine, frames: &Frames) -> Option<Memory<P>> {
     let options = Options { poison: true, ..Options::default() };
-    // SAFETY: the region is fresh, so zero, used by this memory alone, and outlives the instance.
-    unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, options) }.ok()
+    // SAFETY: the frames are fresh, so zero, used by this memory alone, and outlive the instance.
+    let memory = unsafe { Memory::new(frames.base(), frames.len_bytes(), NR_CPUS, options) }.ok()?;
+    if let Some(zone) = P::high_zone(machine, frames.base().as_ptr(), frames.len_bytes()) {
+        memory.divide(zone);
+    }
+    Some(memory)
 }

@@ -615,7 +615,7 @@ impl<P: Platform> Core<P> {
     fn poison(&self, pfn: Pfn, order: u8) {
         for pfn in Self::block(pfn, order) {
             // SAFETY: the frame was given back by its sole owner and is on no list yet.
-            unsafe { poison::fill::<P>(self.frames.frame(pfn), PAGE_BYTES) };
+            unsafe { poison::fill::<P>(P::in_hardware(self.frames.frame(pfn)), PAGE_BYTES) };
             self.frames.page(pfn).set_state(State::FREE.with_poison());
         }
     }
@@ -626,7 +626,7 @@ impl<P: Platform> Core<P> {
             let page = self.frames.page(pfn);
             if page.state().is_poisoned() {
                 // SAFETY: the frame is on no list any more and not given out yet.
-                unsafe { poison::check::<P>(self.frames.frame(pfn), PAGE_BYTES, &pfn) };
+                unsafe { poison::check::<P>(P::in_hardware(self.frames.frame(pfn)), PAGE_BYTES, &pfn) };
                 page.set_state(State::FREE);
             }
         }

@@ -141,7 +141,8 @@ pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 /// | an instance, when it is made and dropped | `set_interrupt_handler`, `clear_interrupt_handler_of`, and what that calls, `clear_interrupt_handler` |
 /// | what a thread leaves behind when it ends: guests, spaces, pools | `owned_cpu` |
 /// | the frame source and faults, which fill and copy pages | `bulk` |
-/// | tables and pages in memory that may have no address | `map_frame`, `unmap_frame`, where `HAS_HIGH_MEMORY` holds |
+/// | tables and pages in memory that may have no address | `map_frame`, `unmap_frame`, `lacks_address`, where `HAS_HIGH_MEMORY` holds |
+/// | guests, which stand for the CPU, and poison | `in_hardware` |
 /// | walks of index nodes, for what they cost on a simulated machine | `touch` |
 /// | frames and areas that are freed and given out again | `forbid`, `permit` |
 /// | workloads and replays, for the time between two calls | `work` |
@@ -204,6 +205,18 @@ pub unsafe trait Platform:
     /// Takes the address of a frame away.
     #[inline]
     fn unmap_frame(_frame: *const u8, _holds: Holds) {}
+    /// Says whether a frame that holds such a thing has no address but between [`Platform::map_frame`] and
+    /// [`Platform::unmap_frame`]. Whoever sleeps while he uses a frame asks, because not every map may be kept so long.
+    #[inline]
+    fn lacks_address(_frame: *const u8, _holds: Holds) -> bool {
+        false
+    }
+    /// Returns where the CPU's own walks and accesses find a frame's bytes, whether or not the frame has an address: for
+    /// guests, which stand for the CPU, and for the pattern in freed frames.
+    #[inline]
+    fn in_hardware(frame: *mut u8) -> *mut u8 {
+        frame
+    }
     /// Says that nobody accesses this memory until [`Platform::permit`]: it was freed. Called where frees are poisoned,
     /// for platforms that watch accesses.
     #[inline]

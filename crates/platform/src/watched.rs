@@ -50,6 +50,20 @@ pub trait HighMemory: Send + Sync {
     fn zone(&self, _address: *const u8, _len_bytes: usize) -> Option<HighZone> {
         None
     }
+    /// Says whether a frame that holds such a thing has no address but while it is mapped. Called by
+    /// [`Platform::lacks_address`].
+    fn lacks_address(&self, _frame: *const u8, _holds: Holds) -> bool {
+        false
+    }
+    /// Returns where the CPU itself finds a frame's bytes: at the frame's usual address, unless that is taken away while
+    /// nobody maps the frame. Called by [`Platform::in_hardware`].
+    fn in_hardware(&self, frame: *mut u8) -> *mut u8 {
+        frame
+    }
+    /// Called before the calling thread gives its CPU up to sleep: not every map may be kept so long.
+    fn suspend(&self) {}
+    /// Called when the calling thread, which slept, has a CPU again.
+    fn resume(&self) {}
 }
 
 /// High memory of a machine, and who serves its interrupts: the maps and the virtual memory, both.
@@ -193,6 +207,14 @@ fn high() -> Option<Arc<High>> {
     HIGH.try_with(|high| high.borrow().clone()).ok().flatten()
 }
 
+/// Does what gives the calling thread's CPU up for a while; its maps of high memory are told.
+fn off_its_cpu(sleep: impl FnOnce()) {
+    let Some(high) = high() else { return sleep() };
+    high.maps.suspend();
+    sleep();
+    high.maps.resume();
+}
+
 /// Lets the calling thread's events go to `sink` from now on.
 fn tell(sink: Option<Arc<dyn Sink>>) {
     SINK.with(|current| *current.borrow_mut() = sink);
@@ -268,10 +290,10 @@ impl<P: Processor> Processor for Watched<P> {
         P::spin_until_deadline(deadline_ns, condition)
     }
     fn park(word: &Self::AtomicU32, expected: u32) {
-        P::park(word, expected);
+        off_its_cpu(|| P::park(word, expected));
     }
     fn park_until(word: &Self::AtomicU32, expected: u32, deadline_ns: u64) {
-        P::park_until(word, expected, deadline_ns);
+        off_its_cpu(|| P::park_until(word, expected, deadline_ns));
     }
     fn unpark(word: *const Self::AtomicU32, threads: usize) -> usize {
         P::unpark(word, threads)
@@ -353,6 +375,12 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         if let Some(high) = high() {
             high.maps.unmap(frame, holds);
         }
+    }
+    fn lacks_address(frame: *const u8, holds: Holds) -> bool {
+        high().is_some_and(|high| high.maps.lacks_address(frame, holds))
+    }
+    fn in_hardware(frame: *mut u8) -> *mut u8 {
+        high().map_or(frame, |high| high.maps.in_hardware(frame))
     }
     fn work(ns: u64) {
         P::work(ns);

@@ -188,7 +188,7 @@ pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), B
         vm.for_each_space(|space| {
             if space.id() == id {
                 let leaf = space.tables().walk(space.memory(), address);
-                entry = Some(leaf.map_or(Entry::EMPTY, |leaf| leaf.entry()));
+                entry = Some(leaf.map_or(Entry::EMPTY, |leaf| leaf.read(space.memory())));
             }
         });
         entry

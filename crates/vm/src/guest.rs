@@ -287,7 +287,7 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
         let cpu = P::cpu();
         self.enter_as(cpu);
         let found = translate(space, cpu, address, access);
-        let result = found.map(|entry| act(space.memory().frame(entry.pfn())));
+        let result = found.map(|entry| act(P::in_hardware(space.memory().frame(entry.pfn()))));
         self.leave();
         result.map_err(|is_present| Fault { address: VirtAddr::new(address), access, is_present })
     }

@@ -206,11 +206,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         P::guest_exit();
     }
 
-    /// Walks as the hardware does, and sets the bits that it would; if the entry forbids the access, says whether one
+    /// Walks, and sets the bits that the hardware would; if the entry forbids the access, says whether one
     /// was present.
     fn touch(&self, address: VirtAddr, access: Access) -> Result<Touch, bool> {
         let _reading = self.look();
-        let leaf = self.tables().walk_in_hardware(self.memory(), address.get()).ok_or(false)?;
+        let leaf = self.tables().walk(self.memory(), address.get()).ok_or(false)?;
         let _map = TableMap::<P>::new(self.memory(), leaf.table);
         let before = leaf.entry();
         let after = guest::use_entry(leaf, access)?;

@@ -21,7 +21,7 @@ use crate::orphans::Orphan;
 use crate::pool::{Membership, PoolRef, Pooled};
 use crate::reference::ReferenceRef;
 use crate::system::System;
-use crate::translations::frames;
+use crate::translations::frames::{self, FrameMap};
 use crate::words;
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Pfn};
@@ -160,7 +160,7 @@ impl<P: System> Pin<'_, P> {
     pub fn read(&self, offset: usize, words: &mut [u64]) {
         let offset = offset.min(PAGE_BYTES) & !7;
         let nr_words = words.len().min((PAGE_BYTES - offset) / 8);
-        let page = self.pinned.memory().frame(self.frame);
+        let (_map, page) = self.mapped();
         // SAFETY: the pin holds the frame, the words lie in it, and mapped frames are accessed atomically.
         unsafe { words::load_words::<P>(page.add(offset), &mut words[..nr_words]) };
     }
@@ -172,9 +172,16 @@ impl<P: System> Pin<'_, P> {
         }
         let offset = offset.min(PAGE_BYTES) & !7;
         let nr_words = words.len().min((PAGE_BYTES - offset) / 8);
-        let page = self.pinned.memory().frame(self.frame);
+        let (_map, page) = self.mapped();
         // SAFETY: as above; the page was one that stores reach when it was pinned, so it is no shared one.
         unsafe { words::store_words::<P>(page.add(offset), &words[..nr_words]) };
         true
+    }
+
+    /// Maps the frame, if it has no address of its own; returns its first byte.
+    #[inline(always)]
+    fn mapped(&self) -> (FrameMap<'_, P, P::Frames>, *mut u8) {
+        let memory = self.pinned.memory();
+        (FrameMap::by_kind(memory, self.frame), memory.frame(self.frame))
     }
 }

@@ -23,6 +23,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 ///     assert_eq!(windows.address(1).read(), 7);
 /// }
 /// windows.unmap(0)?;
+/// // SAFETY: there is a frame 3, and nobody else writes it.
+/// assert_eq!(unsafe { windows.frame(3).read() }, 7);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
@@ -31,12 +33,16 @@ pub struct HostWindows {
     nr_frames: u32,
     base: NonNull<u8>,
     nr_windows: u32,
+    /// All frames in a row.
+    whole: NonNull<u8>,
 }
 
 // SAFETY: windows are mapped by calls that any thread may make; who may access what is their users' business.
 unsafe impl Send for HostWindows {}
 // SAFETY: as above.
 unsafe impl Sync for HostWindows {}
+
+const RIGHTS: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// What keeps addresses without any memory behind them.
 const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -55,13 +61,20 @@ impl HostWindows {
         if unsafe { libc::ftruncate(frames.as_raw_fd(), i64::from(nr_frames) * PAGE_BYTES as i64) } != 0 {
             return Err(Error::last_os_error());
         }
-        let len_bytes = nr_windows.max(1) as usize * PAGE_BYTES;
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len_bytes, libc::PROT_NONE, EMPTY, -1, 0) };
-        match NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED) {
-            Some(base) => Ok(Self { frames, nr_frames, base, nr_windows }),
-            None => Err(Error::last_os_error()),
-        }
+        let base = mapping(nr_windows, libc::PROT_NONE, EMPTY, -1)?;
+        let file = frames.as_raw_fd();
+        let whole = mapping(nr_frames, RIGHTS, libc::MAP_SHARED, file).inspect_err(|_| unmapping(base, nr_windows))?;
+        Ok(Self { frames, nr_frames, base, nr_windows, whole })
+    }
+
+    /// Returns where a frame is found without any window: what the machine itself sees.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn frame(&self, frame: u32) -> NonNull<u8> {
+        assert!(frame < self.nr_frames, "frame {frame} of {}", self.nr_frames);
+        // SAFETY: it lies in the mapping.
+        unsafe { self.whole.add(frame as usize * PAGE_BYTES) }
     }
 
     /// Returns a window's address.
@@ -79,9 +92,18 @@ impl HostWindows {
     /// # Panics
     /// If there is no such window or frame.
     pub fn map(&self, window: u32, frame: u32) -> Result<(), Error> {
-        assert!(frame < self.nr_frames, "frame {frame} of {}", self.nr_frames);
-        let (rights, file) = (libc::PROT_READ | libc::PROT_WRITE, self.frames.as_raw_fd());
-        self.replace(window, rights, libc::MAP_SHARED, file, i64::from(frame) * PAGE_BYTES as i64)
+        self.map_row(window, frame, 1)
+    }
+
+    /// Lets windows in a row lead to as many frames in a row.
+    ///
+    /// # Panics
+    /// If there are no such windows or frames, or these are none.
+    pub fn map_row(&self, window: u32, frame: u32, nr_frames: u32) -> Result<(), Error> {
+        let last = frame.checked_add(nr_frames).and_then(|end| end.checked_sub(1));
+        assert!(nr_frames > 0 && last < Some(self.nr_frames), "{nr_frames} frames from {frame} of {}", self.nr_frames);
+        let (file, offset) = (self.frames.as_raw_fd(), i64::from(frame) * PAGE_BYTES as i64);
+        self.replace(window, nr_frames, (RIGHTS, libc::MAP_SHARED), file, offset)
     }
 
     /// Lets a window lead nowhere.
@@ -89,21 +111,43 @@ impl HostWindows {
     /// # Panics
     /// If there is no such window.
     pub fn unmap(&self, window: u32) -> Result<(), Error> {
-        self.replace(window, libc::PROT_NONE, EMPTY, -1, 0)
+        self.replace(window, 1, (libc::PROT_NONE, EMPTY), -1, 0)
     }
 
-    fn replace(&self, window: u32, rights: i32, kind: i32, file: i32, offset: i64) -> Result<(), Error> {
-        let address = self.address(window).as_ptr().cast();
-        // SAFETY: the window is ours, and what was mapped there is given up.
-        let mapped = unsafe { libc::mmap(address, PAGE_BYTES, rights, kind | libc::MAP_FIXED, file, offset) };
+    fn replace(
+        &self,
+        window: u32,
+        nr_windows: u32,
+        (rights, kind): (i32, i32),
+        file: i32,
+        offset: i64,
+    ) -> Result<(), Error> {
+        let (address, len_bytes) = (self.address(window).as_ptr().cast(), nr_windows as usize * PAGE_BYTES);
+        self.address(window + (nr_windows - 1));
+        // SAFETY: the windows are ours, and what was mapped there is given up.
+        let mapped = unsafe { libc::mmap(address, len_bytes, rights, kind | libc::MAP_FIXED, file, offset) };
         if mapped == address { Ok(()) } else { Err(Error::last_os_error()) }
     }
 }
 
+/// Maps as many pages, at a place of the kernel's choice.
+fn mapping(nr_pages: u32, rights: i32, kind: i32, file: i32) -> Result<NonNull<u8>, Error> {
+    let len_bytes = nr_pages.max(1) as usize * PAGE_BYTES;
+    // SAFETY: a new mapping.
+    let base = unsafe { libc::mmap(ptr::null_mut(), len_bytes, rights, kind, file, 0) };
+    NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED).ok_or_else(Error::last_os_error)
+}
+
+/// Ends a mapping of as many pages, which nobody uses any more.
+fn unmapping(base: NonNull<u8>, nr_pages: u32) {
+    // SAFETY: mapped with this length, and its users borrowed what has it.
+    unsafe { libc::munmap(base.as_ptr().cast(), nr_pages.max(1) as usize * PAGE_BYTES) };
+}
+
 impl Drop for HostWindows {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and its users borrowed this value.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.nr_windows.max(1) as usize * PAGE_BYTES) };
+        unmapping(self.base, self.nr_windows);
+        unmapping(self.whole, self.nr_frames);
     }
 }
 
@@ -129,9 +173,10 @@ mod tests {
         for window in 0..3 {
             windows.map(window, 2 - window).expect("there are both");
         }
-        assert_eq!(nr_mapped(&inode), 3);
+        // And one of all frames.
+        assert_eq!(nr_mapped(&inode), 3 + 1);
         windows.unmap(1).expect("there is one");
-        assert_eq!(nr_mapped(&inode), 2);
+        assert_eq!(nr_mapped(&inode), 2 + 1);
         drop(windows);
         assert_eq!(nr_mapped(&inode), 0);
     }

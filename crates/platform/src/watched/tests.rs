@@ -1,6 +1,7 @@
 //! A watched platform answers as the one beneath, passes every call on to it, and tells its own sink alone.
 
 use super::*;
+use crate::Atomic;
 use crate::native::{self, Native};
 use std::format;
 use std::string::String;
@@ -90,6 +91,18 @@ impl HighMemory for Maps {
     fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
         Some(HighZone { begin: address.addr() + len_bytes / 2, may_hold: [false, true, false, true] })
     }
+    fn lacks_address(&self, frame: *const u8, holds: Holds) -> bool {
+        frame == somewhere() && holds == Holds::FilePage
+    }
+    fn in_hardware(&self, frame: *mut u8) -> *mut u8 {
+        frame.wrapping_add(0x1000)
+    }
+    fn suspend(&self) {
+        note("suspend".into());
+    }
+    fn resume(&self) {
+        note("resume".into());
+    }
 }
 
 #[test]
@@ -102,10 +115,16 @@ fn a_machines_high_memory_says_what_is_high_and_maps_it() {
     high.attach(|| {
         Watched::<Native>::map_frame(somewhere(), Holds::FilePage);
         Watched::<Native>::unmap_frame(somewhere(), Holds::FilePage);
+        assert!(Watched::<Native>::lacks_address(somewhere(), Holds::FilePage));
+        assert!(!Watched::<Native>::lacks_address(somewhere(), Holds::Table));
+        assert_eq!(Watched::<Native>::in_hardware(somewhere().cast_mut()).addr(), 0x1040);
+        // It does not sleep: the word is another than the one that was seen.
+        Watched::<Native>::park(&<Native as Processor>::AtomicU32::new(1), 0);
     });
     // Of a thread that has left the machine nobody hears.
     Watched::<Native>::map_frame(somewhere(), Holds::Table);
-    assert_eq!(asked(), ["map 0x40 FilePage", "unmap 0x40 FilePage"]);
+    assert_eq!(Watched::<Native>::in_hardware(somewhere().cast_mut()).addr(), 0x40);
+    assert_eq!(asked(), ["map 0x40 FilePage", "unmap 0x40 FilePage", "suspend", "resume"]);
 }
 
 /// A platform that does nothing but note what it is asked.

@@ -27,10 +27,10 @@ use crate::addr::PAGE;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::Shortage;
 use crate::pool::Membership;
-use crate::translations::frames;
+use crate::translations::frames::{self, FrameMap};
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, AtomicInteger, Ordering, PAGE_BYTES};
+use faultless_platform::{Atomic, AtomicInteger, Bulk, Holds, Ordering, PAGE_BYTES};
 use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
 /// Length of the longest object, in bytes: the largest that a file of Linux has (tmpfs; `loff_t`).
@@ -255,9 +255,7 @@ impl<P: System> Object<P> {
             return Ok(());
         }
         let fetched = Fetched::<P> { memory, pfn: frames::alloc_zeroed(memory, Kind::Object)? };
-        // SAFETY: the frame is ours alone until it is published.
-        let page = unsafe { &mut *memory.frame(fetched.pfn).cast::<[u8; PAGE_BYTES]>() };
-        self.fetch(page_index, offset, seen, page).map_err(PageError::Fetch)?;
+        self.fetch(memory, &fetched, page_index, seen)?;
         let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT);
         let counted = self.removals.lock();
         // ORDER: Release pairs with the Acquire in `cached`.
@@ -273,15 +271,48 @@ impl<P: System> Object<P> {
     }
 
     /// Fills a page that is all zeros with the source's content, as far as that is in force (I3).
-    fn fetch(&self, page_index: u64, offset: u64, seen: Entry, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+    fn fetch(&self, memory: &P::Frames, page: &Fetched<P>, page_index: u64, seen: Entry) -> Result<(), PageError> {
         // Relaxed: changed under the lock, and counted there.
-        let content = self.content_bytes.load(Ordering::Relaxed).saturating_sub(offset);
+        let content = self.content_bytes.load(Ordering::Relaxed).saturating_sub(page_index * PAGE);
         if seen.is_hole() || content == 0 {
             return Ok(());
         }
-        self.source.fetch(self.identity, page_index, page)?;
+        if P::lacks_address(memory.frame(page.pfn), Holds::FilePage) {
+            return self.fetch_and_copy(memory, page, page_index, content);
+        }
+        // SAFETY: the frame is ours alone until it is published.
+        let bytes = unsafe { &mut *memory.frame(page.pfn).cast::<[u8; PAGE_BYTES]>() };
+        self.fetch_bytes(page_index, content, bytes).map_err(PageError::Fetch)
+    }
+
+    /// Lets the source, which may sleep, fill a frame that has an address, and copies it to `page`, which has none but
+    /// while it is mapped: not every map may be kept over a sleep.
+    #[cold]
+    fn fetch_and_copy(
+        &self,
+        memory: &P::Frames,
+        page: &Fetched<P>,
+        page_index: u64,
+        content: u64,
+    ) -> Result<(), PageError> {
+        if self.source.is_zeros() {
+            return Ok(());
+        }
+        let filled = Fetched::<P> { memory, pfn: frames::alloc_zeroed(memory, Kind::Reserved)? };
+        // SAFETY: the frame is ours alone.
+        let bytes = unsafe { &mut *memory.frame(filled.pfn).cast::<[u8; PAGE_BYTES]>() };
+        self.fetch_bytes(page_index, content, bytes).map_err(PageError::Fetch)?;
+        let _map = FrameMap::new(memory, page.pfn, Some(Holds::FilePage));
+        // SAFETY: both frames are ours alone.
+        unsafe { P::bulk(memory.frame(page.pfn), Bulk::CopyFrom(memory.frame(filled.pfn))) };
+        Ok(())
+    }
+
+    /// Lets the source fill a page of zeros; of its bytes `content` are in force (I3).
+    fn fetch_bytes(&self, page_index: u64, content: u64, bytes: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError> {
+        self.source.fetch(self.identity, page_index, bytes)?;
         if content < PAGE {
-            page[content as usize..].fill(0);
+            bytes[content as usize..].fill(0);
         }
         Ok(())
     }

@@ -43,12 +43,12 @@ use crate::error::CallError;
 use crate::instance::Vm;
 use crate::system::System;
 use crate::translations::Emptied;
-use crate::translations::frames;
+use crate::translations::frames::{self, FrameMap};
 use crate::translations::table::Tables;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, InPlace, Ordering};
+use faultless_platform::{Atomic, Holds, InPlace, Ordering};
 use faultless_sync::RwSemaphore;
 
 impl<P: System, D: Design<P>> Vm<P, D> {
@@ -186,6 +186,7 @@ impl<P: System> Object<P> {
         }
         let Some(entry) = self.pages.walk(memory, size_bytes).map(|leaf| leaf.entry()) else { return };
         if entry.holds_frame() {
+            let _map = FrameMap::new(memory, entry.pfn(), Some(Holds::FilePage));
             // SAFETY: the object holds the frame, which does not leave the cache meanwhile (I4).
             unsafe { zero_from::<P>(memory.frame(entry.pfn()), used) };
         }

@@ -14,6 +14,7 @@ use crate::orphans::Orphan;
 use crate::pool::refer_again;
 use crate::system::System;
 use crate::translations::Translations;
+use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
 use crate::types::Listing;
 use core::cell::UnsafeCell;
@@ -235,7 +236,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let memory = self.memory();
         self.translations.lookers.forget();
         self.flush(PageRange::USER);
-        self.tables().for_each_mapped_high(memory, &mut |_, entry| self.translations.instance().drop_entry(entry));
+        let all = 0..Tables::<P>::END;
+        self.tables().for_each_mapped(memory, all, &mut |_, entry| self.translations.instance().drop_entry(entry));
         self.tables().free_tables(memory);
         for entry in self.index.overlapping(0..u64::MAX) {
             // SAFETY: nobody looks the index up any more, and its nodes go next.

@@ -10,7 +10,7 @@ use crate::pool::Membership;
 use crate::space::{Space, SpaceRef};
 use crate::system::System;
 use crate::tags::{self, GRANULE_BYTES, GRANULES};
-use crate::translations::frames;
+use crate::translations::frames::{self, FrameMap};
 use crate::words;
 use core::marker::PhantomData;
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
@@ -163,8 +163,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         for first in (0..PAGE_BYTES / 8).step_by(per_turn) {
             let place = (offset + first * 8 % size.max(8)) & !7;
             let part = &mut words[..per_turn];
+            let map = FrameMap::by_kind(self.memory(), source.frame());
             // SAFETY: the pin holds the frame, the words lie in it, and mapped frames are accessed atomically.
             unsafe { words::load_words::<P>(self.memory().frame(source.frame()).add(place), part) };
+            drop(map);
             if size < 8 {
                 part[0] = repeated(part[0], offset % 8, size);
             }

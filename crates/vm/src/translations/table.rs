@@ -153,15 +153,31 @@ fn entries_of(level: u32, range: &Range<u64>) -> impl Iterator<Item = (usize, Ra
 /// Returns entry `index` of a table.
 #[inline]
 fn entry_at<P: System>(memory: &P::Frames, table: Pfn, index: usize) -> Slot<'_, P> {
+    // SAFETY: the frame is a table's, and those who own its number keep it.
+    unsafe { entry_of(memory.frame(table), index) }
+}
+
+/// Returns entry `index` of the table at `frame`.
+///
+/// # Safety
+/// A table's frame is found there as long as the slot is used.
+#[inline]
+unsafe fn entry_of<'a, P: System>(frame: *mut u8, index: usize) -> Slot<'a, P> {
     debug_assert!(index < ENTRIES);
     // SAFETY: a table's frame holds 512 aligned entries, which are accessed atomically only; index < 512.
-    Slot::new(unsafe { P::AtomicU64::view(memory.frame(table).cast::<u64>().add(index)) })
+    Slot::new(unsafe { P::AtomicU64::view(frame.cast::<u64>().add(index)) })
+}
+
+/// Returns the place in its table of a level-`level` entry that covers `address`.
+#[inline]
+const fn index_for(level: u32, address: u64) -> usize {
+    (address / span(level)) as usize % ENTRIES
 }
 
 /// Returns the entry of a level-`level` table that covers `address`.
 #[inline]
 fn entry_for<P: System>(memory: &P::Frames, table: Pfn, level: u32, address: u64) -> Slot<'_, P> {
-    entry_at::<P>(memory, table, (address / span(level)) as usize % ENTRIES)
+    entry_at::<P>(memory, table, index_for(level, address))
 }
 
 #[inline]
@@ -203,11 +219,14 @@ type Take<P> = fn(&<P as System>::Frames, Option<Holds>) -> Result<Pfn, OutOfFra
 
 impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
-    const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
+    pub(crate) const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
     /// The root's level.
     const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
     /// What the tables above the leaves are; nothing of a tree that always lies in normal memory.
     const UPPER: Option<Holds> = if HEIGHT == OF_FORMAT { Some(Holds::UpperTable) } else { None };
+
+    /// As [`Tables::UPPER`], of the leaf tables.
+    const LEAF: Option<Holds> = if HEIGHT == OF_FORMAT { Some(Holds::Table) } else { None };
 
     /// Maps a table above the leaves, while an entry is read or written.
     #[inline(always)]
@@ -235,34 +254,41 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// The caller is in guest state, in an RCU section, or holds the space's lock (I3).
     #[inline]
     pub fn walk<'a>(&self, memory: &'a P::Frames, address: u64) -> Option<Leaf<'a, P>> {
-        self.walk_by(memory, address, |table| Self::map_upper(memory, table))
+        self.walk_by(address, &|table| memory.frame(table), |table| Self::map_upper(memory, table))
     }
 
     /// As [`Tables::walk`], as the CPU itself does it: by frames' numbers, which need no address.
     #[inline]
     pub(crate) fn walk_in_hardware<'a>(&self, memory: &'a P::Frames, address: u64) -> Option<Leaf<'a, P>> {
-        self.walk_by(memory, address, |_| ())
+        self.walk_by(address, &|table| P::in_hardware(memory.frame(table)), |_| ())
     }
 
-    /// Walks; each table above the leaves is held by what `hold` returns while it is read.
+    /// Walks; tables are found where `place` says, and each above the leaves is held by what `hold` returns while it is
+    /// read.
     #[inline(always)]
-    fn walk_by<'a, G>(&self, memory: &'a P::Frames, address: u64, hold: impl Fn(Pfn) -> G) -> Option<Leaf<'a, P>> {
+    fn walk_by<'a, G>(
+        &self,
+        address: u64,
+        place: &impl Fn(Pfn) -> *mut u8,
+        hold: impl Fn(Pfn) -> G,
+    ) -> Option<Leaf<'a, P>> {
+        // SAFETY: those who walk keep the tables (I3).
+        let entry = |table: Pfn, level: u32| unsafe { entry_of(place(table), index_for(level, address)) };
         let mut table = self.root;
         let mut level = Self::TOP;
         loop {
-            let slot = entry_for::<P>(memory, table, level, address);
-            let entry = {
+            let slot: Slot<'_, P> = entry(table, level);
+            let found = {
                 let _held = hold(table);
                 load::<P>(slot)
             };
-            if !entry.is_present() {
+            if !found.is_present() {
                 return None;
             }
-            table = entry.pfn();
+            table = found.pfn();
             level -= 1;
             if level == 1 {
-                let (parent, slot) = ((slot, entry), entry_for::<P>(memory, table, 1, address));
-                return Some(Leaf { table, slot, parent });
+                return Some(Leaf { table, slot: entry(table, 1), parent: (slot, found) });
             }
         }
     }
@@ -308,7 +334,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// afterwards.
     #[cold]
     fn add(memory: &P::Frames, parent: (Pfn, u32), slot: Slot<'_, P>, take: Take<P>) -> Result<Pfn, OutOfFrames> {
-        let holds = if parent.1 == 2 && HEIGHT == OF_FORMAT { Some(Holds::Table) } else { Self::UPPER };
+        let holds = if parent.1 == 2 { Self::LEAF } else { Self::UPPER };
         let table = take(memory, holds)?;
         let _map = Self::map_upper(memory, parent.0);
         Self::settle(memory, slot, table)
@@ -363,18 +389,10 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         load::<P>(entry_at::<P>(memory, table, index))
     }
 
-    /// Visits the leaf entries of `range` that hold a frame, ascending.
+    /// Visits the leaf entries of `range` that hold a frame, ascending, each leaf table mapped meanwhile.
     pub fn for_each_mapped(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
         self.for_each_leaf(memory, range, &mut |table, part| {
-            Self::visit_entries(memory, table, part, visit);
-            true
-        });
-    }
-
-    /// Visits all leaf entries of a space that hold a frame, each leaf table mapped meanwhile.
-    pub(crate) fn for_each_mapped_high(&self, memory: &P::Frames, visit: &mut dyn FnMut(u64, Entry)) {
-        self.for_each_leaf(memory, 0..Self::END, &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
+            let _map = FrameMap::new(memory, table, Self::LEAF);
             Self::visit_entries(memory, table, part, visit);
             true
         });
@@ -418,7 +436,12 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 Self::prune(memory, entry.pfn(), level - 1, &part, hole, taken);
             }
             if hole.start <= covered.start && covered.end <= hole.end {
-                let is_bare = || level == 2 || Self::is_bare(memory, entry.pfn());
+                let is_bare = || {
+                    level == 2 || {
+                        let _map = Self::map_upper(memory, entry.pfn());
+                        Self::is_bare(memory, entry.pfn())
+                    }
+                };
                 debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
                 let _map = Self::map_upper(memory, table);
                 // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
@@ -437,7 +460,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         leaf.parent.0.store(Entry::EMPTY, Ordering::Release);
     }
 
-    /// Says whether a table has no entry.
+    /// Says whether a table, which the caller has mapped, has no entry.
     fn is_bare(memory: &P::Frames, table: Pfn) -> bool {
         (0..ENTRIES).all(|index| load::<P>(entry_at::<P>(memory, table, index)).is_empty())
     }
@@ -480,7 +503,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
             if start >= Self::END {
                 return;
             }
-            let entry = load::<P>(entry_at::<P>(memory, table, index));
+            let entry = Self::read_upper(memory, table, index);
             if entry.is_present() {
                 Self::visit_tables(memory, entry.pfn(), level - 1, start, visit);
             }
