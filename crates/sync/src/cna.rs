@@ -262,7 +262,6 @@ mod tests {
 
     use super::*;
     use faultless_platform::native::Native;
-    use std::boxed::Box;
     use std::collections::{BTreeMap, VecDeque};
     use std::vec::Vec;
 
@@ -274,9 +273,7 @@ mod tests {
     }
 
     impl<'a> Standing<'a> {
-        fn new(nr_passes: u32, homes: &[u32]) -> Self {
-            let queue = Box::leak(Box::new(CnaQueue::with_passes(nr_passes)));
-            let nodes = homes.iter().map(|&home| Node::at(home)).collect::<Vec<_>>().leak();
+        fn new(queue: &'a CnaQueue<Native>, nodes: &'a [Node<Native>]) -> Self {
             Self { queue, nodes, turns: BTreeMap::new() }
         }
 
@@ -297,6 +294,11 @@ mod tests {
             assert!(heads.next().is_none() && head.is_some() == self.queue.is_occupied(), "one head, if anybody");
             head
         }
+    }
+
+    /// Returns a node for each waiter.
+    fn nodes_at(homes: &[u32]) -> Vec<Node<Native>> {
+        homes.iter().map(|&home| Node::at(home)).collect()
     }
 
     /// The same, as lists.
@@ -347,7 +349,8 @@ mod tests {
 
     #[test]
     fn those_of_the_heads_node_go_first() {
-        let mut standing = Standing::new(10, &[0, 1, 0, 1, 0]);
+        let (queue, nodes) = (CnaQueue::with_passes(10), nodes_at(&[0, 1, 0, 1, 0]));
+        let mut standing = Standing::new(&queue, &nodes);
         (0..5).for_each(|waiter| standing.join(waiter));
         let order: Vec<usize> = core::iter::from_fn(|| standing.head().inspect(|&head| standing.leave(head))).collect();
         assert_eq!(order, [0, 2, 4, 1, 3]);
@@ -365,7 +368,8 @@ mod tests {
         for round in 0..nr_rounds {
             let (nr_nodes, passes_max) = (1 + round % 4, [0, 1, 3, 100][round / 4 % 4]);
             let homes: Vec<u32> = (0..nr_waiters).map(|_| below(nr_nodes) as u32).collect();
-            let (mut standing, mut plain) = (Standing::new(passes_max, &homes), Plain::default());
+            let (queue, nodes) = (CnaQueue::with_passes(passes_max), nodes_at(&homes));
+            let (mut standing, mut plain) = (Standing::new(&queue, &nodes), Plain::default());
             for waiter in 0..homes.len() {
                 standing.join(waiter);
                 plain.join(waiter);
@@ -385,7 +389,8 @@ mod tests {
     fn nobody_is_overtaken_more_often_than_passes_allow() {
         for nr_passes in [0, 1, 5, CnaQueue::<Native>::PASSES] {
             let homes: Vec<u32> = (0..2000).map(|waiter| waiter % 4).collect();
-            let mut standing = Standing::new(nr_passes, &homes);
+            let (queue, nodes) = (CnaQueue::with_passes(nr_passes), nodes_at(&homes));
+            let mut standing = Standing::new(&queue, &nodes);
             (0..8).for_each(|waiter| standing.join(waiter));
             let (mut fresh, mut nr_tenures) = ([8, 9, 10, 11], 0);
             while let Some(head) = standing.head().filter(|&head| head != 3) {
