@@ -2,9 +2,11 @@
 //!
 //! The program runs itself under callgrind, which counts each call of [`faultless_measured`] by itself. Counts are the
 //! same in each run of one build. Without valgrind there is nothing to count with: the test says so and passes.
-//! `cargo test --release -p faultless-vm --test map_calls -- --nocapture` prints the figures; `FAULTLESS_MAP_CALLS=all`
-//! adds 30,000 areas. To see where they go, build with `--no-run` and give the program to callgrind:
-//! `FAULTLESS_MAP_CALLS_OF="mmap-sem 300 munmap" valgrind --tool=callgrind --toggle-collect=faultless_measured PROGRAM`.
+//!
+//! `cargo test --release -p faultless-vm --test map_calls -- --nocapture` prints the figures; with
+//! `FAULTLESS_MAP_CALLS=all` also beside 30,000 areas. To see where they go, give the program to callgrind:
+//! `FAULTLESS_MAP_CALLS_OF="mmap-sem 300 munmap" valgrind --tool=callgrind
+//! --toggle-collect=faultless_measured PROGRAM`.
 
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};

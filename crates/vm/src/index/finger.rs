@@ -4,8 +4,8 @@
 //! A [`Writer`]'s lookups answer as the index's own.
 //!
 //! # Invariants
-//! * F1 the finger is at no leaf, or at one that can be reached from the root, below the root, and at its parent. So it is
-//!   moved, or taken off, by each edit that is put in force.
+//! * F1 the finger is at no leaf, or at one that can be reached from the root, below the root, and at its parent. So it
+//!   is moved, or taken off, by each edit that is put in force.
 //! * F2 the writer alone has it (I4 of the index): it stands on a line of its own, which readers leave alone.
 //!
 //! A leaf answers for what lies between its first and its last area: others have nothing there.

@@ -46,8 +46,8 @@
 //! edit came in between, and each time farther on.
 //!
 //! # Rooms
-//! `node` is a node and its slots, `search` the lookups of all, `finger` those of the writer, who walks once for a call,
-//! `edit` changes it.
+//! `node` is a node and its slots, `search` the lookups of all, `finger` those of the writer, who walks once for a
+//! call; `edit` changes it.
 //!
 //! Source: the copying ordered index is Bonsai's idea (Clements, ASPLOS 2012) in B+tree form.
 
