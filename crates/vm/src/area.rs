@@ -214,6 +214,16 @@ impl<P: System, D: Design<P>> Area<P, D> {
         }
     }
 
+    /// Says whether the area holds `address`, and has not left the index. Under the space's lock of that address, which
+    /// keeps it so; the caller found the area before, and it is not freed meanwhile.
+    pub(crate) fn is_in_force_at(&self, address: VirtAddr) -> bool {
+        // Relaxed: who changes an area that holds the address has excluded the caller.
+        let (start, end) = (self.start.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        // SAFETY: the count is a writer's, and no writer of an area with this address is at work. An area that has left
+        // keeps its change, and its bounds.
+        (start..end).contains(&address.get()) && unsafe { *self.nr_changes.get() } == 0
+    }
+
     /// Gives the area a reverse-map root unless it has one (I3); returns the one in force. Under the space's lock.
     #[inline]
     pub(crate) fn root_or_set(&self, fresh: impl FnOnce() -> u64) -> u64 {

@@ -117,7 +117,7 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     fn end_change_unpublished(area: &Self::AreaState) {
         Self::end_change(area);
     }
-    /// Runs `update`, which publishes a new version of the index; called under the write lock.
+    /// Runs `update`, which puts an edit of the index in force; called under the write lock.
     fn update_index(space: &Space<P, Self>, update: impl FnOnce());
     /// Ends the index's hold on a removed area; whoever holds it last frees it by `Space::free_area`.
     ///

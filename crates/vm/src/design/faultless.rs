@@ -65,7 +65,6 @@ use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{self, Missed};
 use crate::fault::{EntryLock, Fault, Handled, PageFault, permits, resolve};
-use crate::index::Version;
 use crate::space::{Areas, MapLock, Ranges, Space, WholeSpace};
 use crate::system::System;
 use crate::translations::frames;
@@ -202,7 +201,6 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
 struct Found<'s, P: System, S: RwSemaphore<P>, K: Variant> {
     area: &'s Area<P, Announced<S, K>>,
     view: AreaView<P>,
-    version: Version,
     /// Whether a change of other addresses is announced.
     changes: bool,
 }
@@ -216,7 +214,6 @@ fn find<P: System, S: RwSemaphore<P>, K: Variant>(
     // A change of other addresses may cut the area between the lookup and the look at its bounds.
     const NR_LOOKS: u32 = 3;
     for _ in 0..NR_LOOKS {
-        let version = space.index().version();
         let entry = space.index().containing(fault.address.get())?;
         // SAFETY: found in the caller's RCU section, so not freed before it ends.
         let area = unsafe { entry.area.as_ref() };
@@ -226,7 +223,7 @@ fn find<P: System, S: RwSemaphore<P>, K: Variant>(
         }
         let view = area.view();
         if attempt::holds(&view, fault) {
-            return Some(Found { area, view, version, changes });
+            return Some(Found { area, view, changes });
         }
     }
     None
@@ -246,7 +243,8 @@ impl<'s, P: System, S: RwSemaphore<P>, K: Variant> Found<'s, P, S, K> {
 
     #[cold]
     fn without_root(&self, space: &'s Space<P, Announced<S, K>>, fault: Fault) -> Missed<'s, P, Announced<S, K>> {
-        let found = classic::Found::keep(space, fault, self.version, self.area.into());
+        // SAFETY: found in the caller's RCU section, so not freed before it ends.
+        let found = unsafe { classic::Found::keep(space, fault, self.area.into()) };
         Missed { reason: GiveUp::VmaNoanon, found }
     }
 }

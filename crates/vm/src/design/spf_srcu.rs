@@ -121,12 +121,13 @@ unsafe impl<P: System> Version<P> for V2017 {
         let _srcu = space.vm().design_state().read();
         // For the index's nodes; the attempt's own section, for the tables, nests in it and so needs no fence.
         let _nodes = mutant!(NodesUnheld, Some(space.memory().rcu().read()) => None);
-        let version = space.index().version();
         let entry = space.index().first_ending_after(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found inside the SRCU section, so not freed before it ends.
         let area = unsafe { entry.area.as_ref() };
         if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
-            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
+            // SAFETY: the section keeps it.
+            let found = unsafe { Found::keep(space, fault, entry.area) };
+            return Err(Missed { reason: GiveUp::VmaNoanon, found });
         }
         Ok(act(area)?)
     }

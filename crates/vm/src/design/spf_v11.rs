@@ -167,13 +167,14 @@ where
     #[inline]
     fn lookup(space: &'a SpeculativeSpace<P, S, V>, fault: Fault) -> Result<Self, SpeculativeMissed<'a, P, S, V>> {
         let _index = mutant!(IndexReadUnlocked, Some(space.design_state().read()) => None);
-        let version = space.index().version();
         let entry = space.index().first_ending_after(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: the index holds a reference for as long as we hold its lock.
         let area = unsafe { entry.area.as_ref() };
         if fault.access.is_write() && area.object().is_none() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth a reference.
-            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
+            // SAFETY: as above.
+            let found = unsafe { Found::keep(space, fault, entry.area) };
+            return Err(Missed { reason: GiveUp::VmaNoanon, found });
         }
         // Relaxed: the index's own reference, kept by its lock, is why the count is not 0.
         mutant!(AreaReused, area.state.references.fetch_add(1, Ordering::Relaxed) => 0);

@@ -119,14 +119,15 @@ impl<'a, P: System, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
         let _rcu = mutant!(NodesUnheld, Some(space.look()) => None);
-        let version = space.index().version();
         let entry = space.index().containing(fault.address.get()).ok_or(GiveUp::VmaChanged)?;
         // SAFETY: found in this RCU section, so not freed before it ends; and not while we have its lock.
         let area = unsafe { entry.area.as_ref() };
         mutant!(AreaSharesFreeLink => area.look_at_bounds(fault.address)?);
         if fault.access.is_write() && area.lacks_root() {
             // The commonest reason, at every area's first store: not worth the lock.
-            return Err(Missed { reason: GiveUp::VmaNoanon, found: Found::keep(space, fault, version, entry.area) });
+            // SAFETY: the section keeps it.
+            let found = unsafe { Found::keep(space, fault, entry.area) };
+            return Err(Missed { reason: GiveUp::VmaNoanon, found });
         }
         Ok(area.state.try_read().map(|read| Self { area, _read: read }).ok_or(GiveUp::VmaChanged)?)
     }

@@ -7,7 +7,6 @@ use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::AccessError;
 use crate::events::GiveUp;
-use crate::index::Version;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::{Space, SpaceReadGuard};
 use crate::system::System;
@@ -24,18 +23,17 @@ pub struct Found<'a, P: System, D: Design<P>> {
 }
 
 impl<'a, P: System, D: Design<P>> Found<'a, P, D> {
-    /// Shares the semaphore, if that takes no waiting and the index is still the `version` that `area` was found in.
-    /// The caller keeps that version's nodes from being freed.
+    /// Shares the semaphore, if that takes no waiting and the area that was found is still the one of the fault's
+    /// address.
+    ///
+    /// # Safety
+    /// `area` was in the space's index, and the caller keeps it from being freed.
     #[inline]
     #[track_caller]
-    pub(crate) fn keep(
-        space: &'a Space<P, D>,
-        fault: Fault,
-        version: Version,
-        area: NonNull<Area<P, D>>,
-    ) -> Option<Self> {
+    pub(crate) unsafe fn keep(space: &'a Space<P, D>, fault: Fault, area: NonNull<Area<P, D>>) -> Option<Self> {
         let read = space.try_read(page_of(fault))?;
-        (space.index().version() == version).then_some(Self { read, area })
+        // SAFETY: the caller's promise.
+        unsafe { area.as_ref() }.is_in_force_at(fault.address).then_some(Self { read, area })
     }
 }
 

@@ -3,10 +3,16 @@
 //! # Guarantee
 //! [`Index::prepare`] allocates all that the change needs and changes nothing that a reader sees; [`Edit::commit`]
 //! cannot fail. Dropping an [`Edit`] gives the prepared nodes back.
+//!
+//! # How far an edit goes
+//! The leaf in which something changes is made anew. If one leaf takes its place, its parent's slot is pointed at it,
+//! and the bounds and holes that the nodes above keep are brought up to date in place. Where leaves merge, split, come
+//! or go, the parent is made anew, too, and so on, at most up to the root.
 
+use super::finger::Finger;
 use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots};
 use super::search::child;
-use super::{Index, IndexEntry, root_in_force};
+use super::{Head, Index, IndexEntry, root_in_force};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -65,16 +71,33 @@ impl<P: System> Drop for Spare<'_, P> {
     }
 }
 
+/// What an edit puts in force.
+enum Pending<P: System> {
+    /// Another root, or none.
+    Root(*mut Node<P>),
+    /// Another child of a node that stays, in the place of that number.
+    Child(NonNull<Node<P>>, usize, NonNull<Node<P>>),
+}
+
+/// What is to be done above a node whose content changes.
+enum Above {
+    /// The node is replaced by what its level holds now.
+    Replaced,
+    /// Nothing: it, or a node below, stays, and gets another child.
+    Stays,
+}
+
 /// A prepared change; see the module.
 #[must_use = "an edit that is dropped changes nothing"]
 pub struct Edit<'a, P: System> {
-    /// Where the index has its root. What areas are does not matter here.
-    root: &'a P::AtomicPtr<Node<P>>,
+    /// What areas are does not matter here.
+    head: &'a Head<P>,
     nodes: &'a Slab<P, Node<P>, P::Frames>,
     spare: Option<Spare<'a, P>>,
     /// Whether the edit has only what was set aside.
     is_bounded: bool,
-    new_root: *mut Node<P>,
+    /// What is put in force.
+    change: Pending<P>,
     /// Nodes made by this edit.
     fresh: *mut Node<P>,
     /// Nodes that this edit replaces; each alone.
@@ -119,11 +142,12 @@ impl<P: System, T> Index<P, T> {
         is_bounded: bool,
     ) -> Result<Edit<'a, P>, Short> {
         let null = ptr::null_mut();
-        let (new_root, fresh, replaced, dropped) = (null, null, null, null);
-        let mut edit = Edit { root: &self.root, nodes, spare, is_bounded, new_root, fresh, replaced, dropped };
-        let mut slots = Slots::new();
-        added.iter().flatten().for_each(|entry| slots.extend::<P>(&[entry.to_slot()]));
-        edit.build(range, slots.as_slice())?;
+        let (change, fresh, replaced, dropped) = (Pending::Root(null), null, null, null);
+        let mut edit = Edit { head: &self.head, nodes, spare, is_bounded, change, fresh, replaced, dropped };
+        let mut slots = [Slot::NONE; MAX_ADDED];
+        let nr_added = added.iter().flatten().count();
+        slots.iter_mut().zip(added.iter().flatten()).for_each(|(slot, entry)| *slot = entry.to_slot());
+        edit.build(range, &slots[..nr_added])?;
         Ok(edit)
     }
 
@@ -151,7 +175,7 @@ impl<P: System, T> Index<P, T> {
         for _ in 0..nr_nodes {
             let node = nodes.alloc()?;
             // SAFETY: the slab gave us room for a node.
-            unsafe { Node::make_at(node, 0, &[]) };
+            unsafe { Node::make_at(node, 0, []) };
             tell_name(node);
             push(&mut spare.head, node.as_ptr());
         }
@@ -164,8 +188,15 @@ impl<'a, P: System> Edit<'a, P> {
     /// freed after a grace period if `is_looked_at`, asked then, says that somebody may be reading them, else at once.
     pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) -> Option<Spare<'a, P>> {
         let spare = self.spare.take();
-        // ORDER: Release pairs with the Acquire in `Index::root`: readers see the nodes' contents.
-        self.root.store(self.new_root, Ordering::Release);
+        match &self.change {
+            Pending::Root(root) => {
+                // ORDER: Release pairs with the Acquire in `Index::root`: readers see the nodes' contents.
+                self.head.root.store(*root, Ordering::Release);
+                self.head.finger.set(None);
+            }
+            // SAFETY: reached from the root, which the caller keeps others from editing (I4); and made by this edit.
+            Pending::Child(parent, index, child) => unsafe { self.put(parent.as_ref(), *index, child.as_ref()) },
+        }
         self.fresh = ptr::null_mut();
         let replaced = core::mem::replace(&mut self.replaced, ptr::null_mut());
         let dropped = core::mem::replace(&mut self.dropped, ptr::null_mut());
@@ -178,16 +209,77 @@ impl<'a, P: System> Edit<'a, P> {
         spare
     }
 
-    fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), Short> {
-        let mut top = Slots::new();
-        let mut height = 0;
-        if let Some(root) = root_in_force::<P>(self.root) {
-            self.rebuild(root, &range, added, &mut top)?;
-            height = root.height;
-        } else {
-            top.extend::<P>(added);
+    /// Gives a node another child, and the nodes above it what they keep of it.
+    fn put(&self, parent: &Node<P>, index: usize, child: &Node<P>) {
+        let (old, new) = (parent.slots()[index], child.summary());
+        parent.put(index, &new);
+        let finger = Finger { parent: NonNull::from(parent), index, leaf: NonNull::from(child) };
+        self.head.finger.set(child.is_leaf().then_some(finger));
+        if (old.start, old.end, old.max_gap) != (new.start, new.end, new.max_gap)
+            && let Some(root) = root_in_force(self.head)
+        {
+            Self::refresh(root, parent, old.start);
         }
-        self.grow(top.as_slice(), height)
+    }
+
+    /// Brings what is kept of `changed` in the nodes from `node` down to it up to date; `address` is in its old bounds.
+    /// Says whether what is kept of `node` may have to change.
+    fn refresh(node: &Node<P>, changed: &Node<P>, address: u64) -> bool {
+        if ptr::eq(node, changed) || node.is_leaf() {
+            return ptr::eq(node, changed);
+        }
+        let index = node.position(address);
+        let old = node.slots()[index];
+        let below = child(&old);
+        if !Self::refresh(below, changed, address) {
+            return false;
+        }
+        let new = below.summary();
+        if new != old {
+            node.put(index, &new);
+        }
+        new != old
+    }
+
+    fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), Short> {
+        if let Some(Finger { parent, index, leaf }) = self.head.finger_at(&range)
+            // SAFETY: reached from the root (F1 of `finger`), and the writer's alone to replace (I4).
+            && let Some(new) = self.edited_leaf(unsafe { leaf.as_ref() }, &range, added, MIN_SLOTS)?
+        {
+            self.change = Pending::Child(parent, index, new);
+            return Ok(());
+        }
+        let Some(root) = root_in_force(self.head) else { return self.grow(added, 0) };
+        if root.is_leaf()
+            && let Some(leaf) = self.edited_leaf(root, &range, added, 1)?
+        {
+            self.change = Pending::Root(leaf.as_ptr());
+            return Ok(());
+        }
+        let mut top = Slots::new();
+        if root.is_leaf() {
+            self.rebuild(root, &range, added, &mut top)?;
+        } else if let Above::Stays = self.change_below(root, &range, added, &mut top)? {
+            return Ok(());
+        }
+        self.grow(top.as_slice(), root.height)
+    }
+
+    /// Returns a leaf after the change, in place of `leaf`; nothing if it has less than `least` slots or too many.
+    fn edited_leaf(
+        &mut self,
+        leaf: &Node<P>,
+        range: &Range<u64>,
+        added: &[Slot],
+        least: usize,
+    ) -> Result<Option<NonNull<Node<P>>>, Short> {
+        let parts = Self::parts_of_leaf(leaf, range, added);
+        let nr_slots = parts.iter().map(|part| part.len()).sum::<usize>();
+        if !(least..=FANOUT).contains(&nr_slots) {
+            return Ok(None);
+        }
+        push(&mut self.replaced, ptr::from_ref(leaf).cast_mut());
+        self.new_node(parts, 0).map(Some)
     }
 
     /// Makes the new root over the contents of the topmost level.
@@ -195,7 +287,7 @@ impl<'a, P: System> Edit<'a, P> {
         match contents {
             [] => Ok(()),
             [only] if height > 0 => {
-                self.new_root = ptr::from_ref(child::<P>(only)).cast_mut();
+                self.change = Pending::Root(ptr::from_ref(child::<P>(only)).cast_mut());
                 Ok(())
             }
             level => {
@@ -206,16 +298,52 @@ impl<'a, P: System> Edit<'a, P> {
         }
     }
 
-    /// Puts into `out` what this node's level holds after the change; the node itself is replaced.
+    /// Changes what is below an inner node. Where that leaves one of its children one node, it or a node below stays;
+    /// otherwise puts into `out` what its level holds after the change, and it is replaced.
+    fn change_below(
+        &mut self,
+        node: &Node<P>,
+        range: &Range<u64>,
+        added: &[Slot],
+        out: &mut Slots,
+    ) -> Result<Above, Short> {
+        let (first, last) = Self::children_of(node, range);
+        if first < last {
+            // The children change as one, so each of them is replaced.
+            self.rebuild(node, range, added, out)?;
+            return Ok(Above::Replaced);
+        }
+        let old = child::<P>(&node.slots()[first]);
+        let mut middle = Slots::new();
+        let new = if old.is_leaf() {
+            self.edited_leaf(old, range, added, MIN_SLOTS)?
+        } else {
+            match self.change_below(old, range, added, &mut middle)? {
+                Above::Stays => return Ok(Above::Stays),
+                Above::Replaced => self.one_node(middle.as_slice(), old.height)?,
+            }
+        };
+        if let Some(new) = new {
+            self.change = Pending::Child(NonNull::from(node), first, new);
+            return Ok(Above::Stays);
+        }
+        if old.is_leaf() {
+            self.rebuild(old, range, added, &mut middle)?;
+        }
+        self.replace(node, first..last + 1, middle, out)?;
+        Ok(Above::Replaced)
+    }
+
+    /// Puts into `out` what this node's level holds after the change; the node itself is replaced, and so are those
+    /// below it that change.
     fn rebuild(&mut self, node: &Node<P>, range: &Range<u64>, added: &[Slot], out: &mut Slots) -> Result<(), Short> {
-        push(&mut self.replaced, ptr::from_ref(node).cast_mut());
         if node.is_leaf() {
-            Self::merge_leaf(node, range, added, out);
+            push(&mut self.replaced, ptr::from_ref(node).cast_mut());
+            Self::parts_of_leaf(node, range, added).iter().for_each(|part| out.extend::<P>(part));
             return Ok(());
         }
         let slots = node.slots();
-        let first = node.position(range.start);
-        let last = slots.iter().rposition(|slot| slot.start < range.end).unwrap_or(first).max(first);
+        let (first, last) = Self::children_of(node, range);
         let mut middle = Slots::new();
         self.rebuild(child(&slots[first]), range, added, &mut middle)?;
         for slot in &slots[first + 1..last.max(first + 1)] {
@@ -224,12 +352,41 @@ impl<'a, P: System> Edit<'a, P> {
         if last > first {
             self.rebuild(child(&slots[last]), range, &[], &mut middle)?;
         }
-        let (mut left, mut right) = (&slots[..first], &slots[last + 1..]);
+        self.replace(node, first..last + 1, middle, out)
+    }
+
+    /// Puts into `out` what an inner node's level holds when `middle` takes the place of some of its children's slots;
+    /// the node is replaced.
+    fn replace(
+        &mut self,
+        node: &Node<P>,
+        children: Range<usize>,
+        mut middle: Slots,
+        out: &mut Slots,
+    ) -> Result<(), Short> {
+        push(&mut self.replaced, ptr::from_ref(node).cast_mut());
+        let slots = node.slots();
+        let (mut left, mut right) = (&slots[..children.start], &slots[children.end..]);
         self.feed(&mut middle, &mut left, &mut right);
         out.extend::<P>(left);
         self.materialise(middle.as_slice(), node.height - 1, out)?;
         out.extend::<P>(right);
         Ok(())
+    }
+
+    /// Returns the first and the last child of an inner node that a change of `range` is about.
+    fn children_of(node: &Node<P>, range: &Range<u64>) -> (usize, usize) {
+        let first = node.position(range.start);
+        let last = node.slots().iter().rposition(|slot| slot.start < range.end).unwrap_or(first);
+        (first, last.max(first))
+    }
+
+    /// Makes a node of what a level holds, if that is enough for one and not too much.
+    fn one_node(&mut self, slots: &[Slot], height: u16) -> Result<Option<NonNull<Node<P>>>, Short> {
+        if !(MIN_SLOTS..=FANOUT).contains(&slots.len()) {
+            return Ok(None);
+        }
+        self.new_node([slots], height).map(Some)
     }
 
     /// Takes a neighbour in when too little is left for a node of its own.
@@ -253,13 +410,14 @@ impl<'a, P: System> Edit<'a, P> {
         node.slots()
     }
 
-    fn merge_leaf(node: &Node<P>, range: &Range<u64>, added: &[Slot], out: &mut Slots) {
-        let slots = node.slots();
+    /// Returns what a leaf holds after the change.
+    #[inline]
+    fn parts_of_leaf<'s>(leaf: &'s Node<P>, range: &Range<u64>, added: &'s [Slot]) -> [&'s [Slot]; 3] {
+        let slots = leaf.slots();
         let below = slots.iter().position(|slot| slot.start >= range.start).unwrap_or(slots.len());
-        let above = slots.iter().position(|slot| slot.start >= range.end).unwrap_or(slots.len()).max(below);
-        out.extend::<P>(&slots[..below]);
-        out.extend::<P>(added);
-        out.extend::<P>(&slots[above..]);
+        let rest = &slots[below..];
+        let above = rest.iter().position(|slot| slot.start >= range.end).unwrap_or(rest.len());
+        [&slots[..below], added, &rest[above..]]
     }
 
     /// Spreads slots evenly over as few new nodes as hold them, and puts those nodes' slots into `out`.
@@ -267,21 +425,21 @@ impl<'a, P: System> Edit<'a, P> {
         let nr_nodes = slots.len().div_ceil(FANOUT);
         for chunk in 0..nr_nodes {
             let part = &slots[chunk * slots.len() / nr_nodes..(chunk + 1) * slots.len() / nr_nodes];
-            let node = self.new_node(part, height)?;
+            let node = self.new_node([part], height)?;
             // SAFETY: just made.
             out.extend::<P>(&[unsafe { node.as_ref() }.summary()]);
         }
         Ok(())
     }
 
-    fn new_node(&mut self, slots: &[Slot], height: u16) -> Result<NonNull<Node<P>>, Short> {
+    fn new_node<const N: usize>(&mut self, parts: [&[Slot]; N], height: u16) -> Result<NonNull<Node<P>>, Short> {
         let node = match self.spare.as_mut().and_then(Spare::pop) {
             Some(node) => node,
             None if self.is_bounded => return Err(Short::Nodes),
             None => self.nodes.alloc()?,
         };
         // SAFETY: the slab gave us room for a node.
-        unsafe { Node::make_at(node, height, slots) };
+        unsafe { Node::make_at(node, height, parts) };
         tell_name(node);
         push(&mut self.fresh, node.as_ptr());
         Ok(node)

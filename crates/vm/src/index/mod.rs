@@ -1,48 +1,74 @@
 //! The ordered index of an address space's areas.
 //!
 //! # Guarantee
-//! A reader in an RCU section that writers know of sees one consistent version of the index, also while a writer
-//! changes it: an edit that removes several areas and adds others appears as one step. An edit that finds no memory
-//! changes nothing.
+//! A lookup in an RCU section that writers know of returns, also while a writer changes the index, what was the answer
+//! for its address before the change, or what is the answer after it. An edit that finds no memory changes nothing.
 //!
 //! # Shape
-//! A B+tree of 512-byte nodes out of the frame source. An edit copies the nodes on its way and publishes a new root.
+//! A B+tree of 512-byte nodes out of the frame source. An edit makes the leaf anew in which something changes, and
+//! points its parent's slot at it.
 //! ```text
-//!   root ---> [ 1..9 | 12..40 ]                 after edit of 12..14: root'---> [ 1..9 | 12..40 ]
-//!               /         \                                                        |        \
+//!   root ---> [ 1..9 | 12..40 ]                 after edit of 12..14: root ---> [ 1..9 | 12..40 ]
+//!               /         \                                                       /          \
 //!       [1..3|5..9]   [12..14|20..40]                                     [1..3|5..9]   [12..13|20..40]
 //! ```
-//! Inner slots carry the largest hole beneath, so that a search for free room visits one path.
+//! Where leaves merge, split, come or go, their parent is made anew in the same way. Inner slots carry the largest hole
+//! beneath, so that a search for free room visits one path.
 //!
 //! # Invariants
-//! * I1 slots are sorted and disjoint; an inner slot's bounds are those of its first and last area.
-//! * I2 a node does not change once it can be reached from a published root.
+//! * I1 slots are sorted and disjoint; between edits, an inner slot's bounds are those of its first and last area.
+//! * I2 of a node that can be reached from the root, only inner slots' words change: the child, its bounds, its holes.
+//!   So an area's bounds and its pointer belong together, and every child that a reader finds is a node.
 //! * I3 a replaced node is freed after a grace period, or at once where nobody looks beside the writer.
-//! * I4 writers are serialised by the caller (the address space's lock).
+//! * I4 writers are serialised by the caller (the address space's lock, or that of parts), from an edit's preparation
+//!   to its commit.
 //!
-//! # Race table (model: the property test with readers in `tests`)
+//! # Race table (tests: `orders`, a reader between any two stores; the readers in `tests`)
 //! ```text
-//! reader                                   writer
-//! enter RCU section                        build the new nodes
-//! root = load(Acquire)                     swap root (Release)
-//! walk immutable nodes                     defer the old nodes: freed when the reader has left
+//! reader of address a                      writer
+//! enter RCU section                        build the new leaf
+//! at each level: the first slot that       parent's slot: child (Release), start, end, hole
+//!   ends behind a; its child (Acquire)     the slots above: start, end, hole
+//! in the leaf: the first area that         defer the old leaf: freed when the reader has left
+//!   ends behind a
 //! leave
 //! ```
+//! | between two stores a reader sees | why it is right |
+//! |---|---|
+//! | an old or a new bound, a in an area before and after | both bounds hold a: the child is found, and it, old or new, has an area at a |
+//! | an old bound behind a, and a new child that ends before a | a is unmapped now: the reader goes on behind the old bound, where the next area lies |
+//! | a new bound behind a, and an old child that ends before a | a was unmapped then: the same, of before the edit; no area that stays lies between |
+//! | a new bound that leaves a out, and an old child that has it | it goes to the next child, as after the edit |
+//! | two addresses, one of before and one of after the edit | each is right by itself: who relies on more excludes writers, or looks for announcements |
+//! | bounds of two slots or holes, in a search for room without the lock | the room may be taken by now: it is a hint |
+//!
+//! [`last_starting_before`](Index::last_starting_before) is the mirror image. A reader repeats its walk only where an
+//! edit came in between, and each time farther on.
+//!
+//! # Rooms
+//! `node` is a node and its slots, `search` the lookups of all, `finger` those of the writer, who walks once for a
+//! call; `edit` changes it.
+//!
 //! Source: the copying ordered index is Bonsai's idea (Clements, ASPLOS 2012) in B+tree form.
 
 mod edit;
+mod finger;
 mod node;
+#[cfg(test)]
+mod orders;
 mod search;
 #[cfg(test)]
 mod tests;
 
 pub use edit::{Edit, Spare};
+pub use finger::Writer;
 pub use node::Node;
 
 use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, Ordering};
-use node::Slot;
+use faultless_platform::{Atomic, CachePadded, Ordering};
+use finger::FingerCell;
+use node::{Place, Slot};
 
 /// One area as the index knows it.
 #[derive(Debug)]
@@ -64,6 +90,13 @@ impl<T> Clone for IndexEntry<T> {
 impl<T> Copy for IndexEntry<T> {}
 
 impl<T> IndexEntry<T> {
+    #[inline]
+    fn from_place(place: &Place) -> Option<Self> {
+        let area = NonNull::new(core::ptr::with_exposed_provenance_mut(place.target()))?;
+        Some(Self { start: place.start(), end: place.end(), area })
+    }
+
+    #[inline]
     fn from_slot(slot: &Slot) -> Option<Self> {
         let area = NonNull::new(core::ptr::with_exposed_provenance_mut(slot.target))?;
         Some(Self { start: slot.start, end: slot.end, area })
@@ -74,13 +107,15 @@ impl<T> IndexEntry<T> {
     }
 }
 
-/// Names a version of an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version(usize);
+/// What an index is, whatever its areas are.
+struct Head<P: System> {
+    root: P::AtomicPtr<Node<P>>,
+    finger: CachePadded<FingerCell<P>>,
+}
 
 /// The index; see the module.
 pub struct Index<P: System, T> {
-    root: P::AtomicPtr<Node<P>>,
+    head: Head<P>,
     areas: core::marker::PhantomData<NonNull<T>>,
 }
 
@@ -92,29 +127,29 @@ unsafe impl<P: System, T> Sync for Index<P, T> {}
 impl<P: System, T> Index<P, T> {
     /// Returns an empty index.
     pub fn new() -> Self {
-        Self { root: P::AtomicPtr::new(core::ptr::null_mut()), areas: core::marker::PhantomData }
+        let root = P::AtomicPtr::new(core::ptr::null_mut());
+        let finger = CachePadded::new(FingerCell::new());
+        Self { head: Head { root, finger }, areas: core::marker::PhantomData }
     }
 
-    /// Returns the version in force: as long as the caller keeps its nodes from being freed, no other one is equal.
+    /// Returns the index for the writer: as long as that is used, nobody else edits it (I4).
     #[inline]
-    pub fn version(&self) -> Version {
-        // ORDER: Acquire pairs with the Release in `Edit::commit`: a lookup that follows finds this version or a later
-        // one.
-        Version(self.root.load(Ordering::Acquire).addr())
+    pub fn writer(&self) -> Writer<'_, P, T> {
+        Writer(self)
     }
 
-    /// Returns the root of the version in force.
+    /// Returns the root in force.
     #[inline]
     fn root(&self) -> Option<&Node<P>> {
-        root_in_force::<P>(&self.root)
+        root_in_force(&self.head)
     }
 }
 
-/// Returns the root that a place has; the caller is inside an RCU section, or holds the writers' lock (I3, I4).
+/// Returns the root that an index has; the caller is inside an RCU section, or holds the writers' lock (I3, I4).
 #[inline]
-fn root_in_force<P: System>(place: &P::AtomicPtr<Node<P>>) -> Option<&Node<P>> {
+fn root_in_force<P: System>(head: &Head<P>) -> Option<&Node<P>> {
     // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
-    let root = NonNull::new(place.load(Ordering::Acquire))?;
+    let root = NonNull::new(head.root.load(Ordering::Acquire))?;
     // SAFETY: the caller's part.
     let root = unsafe { root.as_ref() };
     root.touch();

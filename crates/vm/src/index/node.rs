@@ -1,10 +1,15 @@
 //! A node of the area index and its slots.
+//!
+//! # Who looks how
+//! Writers look at [`Node::slots`]: nobody else changes them (I4 of the index). Readers look at [`Node::places`], the
+//! same memory word by word, because slots of inner nodes change while they read ([`Node::put`]).
 
 use crate::system::System;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::mem::offset_of;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use faultless_platform::TouchKind;
 
 /// Slots of a node: with the header and the slab's RCU head they fill 512 bytes.
@@ -14,6 +19,7 @@ pub(super) const MIN_SLOTS: usize = 5;
 
 /// One area in a leaf, or one subtree in an inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(super) struct Slot {
     /// First byte of the area, or of the subtree's first area.
     pub(super) start: u64,
@@ -25,43 +31,121 @@ pub(super) struct Slot {
     pub(super) target: usize,
 }
 
-/// A node: immutable once it is published (I2 of the index).
+impl Slot {
+    /// One that stands for nothing.
+    pub(super) const NONE: Self = Self { start: 0, end: 0, max_gap: 0, target: 0 };
+}
+
+/// A slot as readers see it. The platform's atomics would be a step each for who counts and explores: a node is touched
+/// as a whole.
+#[repr(C)]
+pub(super) struct Place {
+    start: AtomicU64,
+    end: AtomicU64,
+    max_gap: AtomicU64,
+    target: AtomicUsize,
+}
+
+const _: () = assert!(size_of::<Place>() == size_of::<Slot>() && align_of::<Place>() == align_of::<Slot>());
+
+impl Place {
+    /// Returns the first byte.
+    #[inline]
+    pub(super) fn start(&self) -> u64 {
+        // Relaxed: a bound of before or after a change is right (race table of the index).
+        self.start.load(Ordering::Relaxed)
+    }
+
+    /// Returns the first byte behind.
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        // Relaxed: as in `start`.
+        self.end.load(Ordering::Relaxed)
+    }
+
+    /// Returns the largest hole's length; beside a writer, a hint.
+    pub(super) fn max_gap(&self) -> u64 {
+        // Relaxed: as in `start`.
+        self.max_gap.load(Ordering::Relaxed)
+    }
+
+    /// Returns the area, or the child node.
+    #[inline]
+    pub(super) fn target(&self) -> usize {
+        // ORDER: Acquire pairs with the Release in `Node::put`: the child's contents are seen.
+        self.target.load(Ordering::Acquire)
+    }
+}
+
+/// A node. Once it can be reached from the root, a leaf does not change, and of an inner node the words of slots alone
+/// do (I2 of the index).
 pub struct Node<P: System> {
     /// Links the nodes of one edit; the editing writer's alone.
     pub(super) next_in_edit: UnsafeCell<*mut Node<P>>,
     pub(super) height: u16,
     nr_slots: u16,
     /// The first `nr_slots` are written; the others never were, which is what making a node would cost most.
-    slots: [MaybeUninit<Slot>; FANOUT],
+    slots: [MaybeUninit<Place>; FANOUT],
 }
 
 impl<P: System> Node<P> {
-    /// Makes a node of those slots in place.
+    /// Makes a node of those slots in place; they come in parts.
     ///
     /// # Safety
     /// There is room for a node, which is the caller's alone.
-    pub(super) unsafe fn make_at(place: NonNull<Self>, height: u16, slots: &[Slot]) {
-        assert!(slots.len() <= FANOUT, "{} slots for a node of {FANOUT}", slots.len());
+    #[inline]
+    pub(super) unsafe fn make_at<const N: usize>(place: NonNull<Self>, height: u16, parts: [&[Slot]; N]) {
+        let nr_slots: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(nr_slots <= FANOUT, "{nr_slots} slots for a node of {FANOUT}");
         let node = place.as_ptr();
         // SAFETY: the caller's promise; the slots fit.
         unsafe {
             (&raw mut (*node).next_in_edit).write(UnsafeCell::new(core::ptr::null_mut()));
             (&raw mut (*node).height).write(height);
-            (&raw mut (*node).nr_slots).write(slots.len() as u16);
-            (&raw mut (*node).slots).cast::<Slot>().copy_from_nonoverlapping(slots.as_ptr(), slots.len());
+            (&raw mut (*node).nr_slots).write(nr_slots as u16);
+            let mut to = (&raw mut (*node).slots).cast::<Slot>();
+            for part in parts {
+                to.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                to = to.add(part.len());
+            }
         }
-        P::touch(node.cast(), offset_of!(Self, slots) + size_of_val(slots), TouchKind::Write);
+        P::touch(node.cast(), offset_of!(Self, slots) + nr_slots * size_of::<Slot>(), TouchKind::Write);
     }
 
     /// Tells the platform that the part of the node that is in use is read.
     pub(super) fn touch(&self) {
-        let used_bytes = offset_of!(Self, slots) + size_of_val(self.slots());
+        let used_bytes = offset_of!(Self, slots) + size_of_val(self.places());
         P::touch(core::ptr::from_ref(self).cast(), used_bytes, TouchKind::Read);
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
+    /// Returns the slots, for readers.
+    #[inline]
+    pub(super) fn places(&self) -> &[Place] {
         // SAFETY: `make_at` wrote so many.
+        unsafe { self.slots.get_unchecked(..usize::from(self.nr_slots)).assume_init_ref() }
+    }
+
+    /// Returns the slots; the caller is the writer, and keeps them no longer than until it calls [`Node::put`].
+    #[inline]
+    pub(super) fn slots(&self) -> &[Slot] {
+        // SAFETY: `make_at` wrote so many, and a place is a slot, which nobody changes meanwhile.
         unsafe { core::slice::from_raw_parts(self.slots.as_ptr().cast(), usize::from(self.nr_slots)) }
+    }
+
+    /// Gives a slot of an inner node another child, or the same one with other bounds, while readers look. Who finds
+    /// the old child under new bounds or the other way round looks again, if nothing is there.
+    pub(super) fn put(&self, index: usize, slot: &Slot) {
+        let place = &self.places()[index];
+        let touch = || P::touch(core::ptr::from_ref(place).cast(), size_of::<Place>(), TouchKind::Write);
+        touch();
+        // ORDER: Release pairs with the Acquire in `Place::target`: readers see the child's contents.
+        place.target.store(slot.target, Ordering::Release);
+        touch();
+        // Relaxed: as in `Place::start`. Each store is a step for who explores.
+        place.start.store(slot.start, Ordering::Relaxed);
+        touch();
+        place.end.store(slot.end, Ordering::Relaxed);
+        place.max_gap.store(slot.max_gap, Ordering::Relaxed);
     }
 
     pub(super) fn is_leaf(&self) -> bool {

@@ -1,14 +1,30 @@
 //! Looking things up: areas by address, holes by length.
 
-use super::node::{Node, Slot};
+use super::node::{Node, Place, Slot};
 use super::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
 
-/// Returns the child that an inner slot stands for.
+/// Returns the child that an inner slot stands for; for the writer.
 pub(super) fn child<P: System>(slot: &Slot) -> &Node<P> {
-    // SAFETY: an inner slot's target is a node that lives as long as its parent's version (I2, I3).
-    let node = unsafe { &*core::ptr::with_exposed_provenance::<Node<P>>(slot.target) };
+    // SAFETY: the writer's alone to replace (I4).
+    unsafe { node_at(slot.target) }
+}
+
+/// Returns the child that an inner slot stands for at some instant.
+#[inline]
+fn child_at<P: System>(place: &Place) -> &Node<P> {
+    // SAFETY: it could be reached within the reader's section, or under its lock, and so is not freed before that ends
+    // (I3).
+    unsafe { node_at(place.target()) }
+}
+
+/// # Safety
+/// An inner slot's target, which is not freed while the reference is used.
+#[inline]
+unsafe fn node_at<'a, P: System>(target: usize) -> &'a Node<P> {
+    // SAFETY: the caller's promise.
+    let node = unsafe { &*core::ptr::with_exposed_provenance::<Node<P>>(target) };
     node.touch();
     node
 }
@@ -23,26 +39,36 @@ impl<P: System, T> Index<P, T> {
 
     /// Returns the first area that ends behind `address`: the one around it, or else the next one above.
     #[inline]
-    pub fn first_ending_after(&self, address: u64) -> Option<IndexEntry<T>> {
-        let mut node = self.root()?;
+    pub fn first_ending_after(&self, mut address: u64) -> Option<IndexEntry<T>> {
         loop {
-            let slot = node.slots().iter().find(|slot| slot.end > address)?;
-            if node.is_leaf() {
-                return IndexEntry::from_slot(slot);
+            let mut node = self.root()?;
+            let mut end = None;
+            while let Some(place) = node.places().iter().find(|place| place.end() > address) {
+                if node.is_leaf() {
+                    return IndexEntry::from_place(place);
+                }
+                end = Some(place.end());
+                node = child_at(place);
             }
-            node = child(slot);
+            // A child that ends earlier than its slot said: one of the two is newer. What follows lies behind it.
+            address = address.max(end?);
         }
     }
 
     /// Returns the last area that starts below `address`.
-    pub fn last_starting_before(&self, address: u64) -> Option<IndexEntry<T>> {
-        let mut node = self.root()?;
+    pub fn last_starting_before(&self, mut address: u64) -> Option<IndexEntry<T>> {
         loop {
-            let slot = node.slots().iter().rfind(|slot| slot.start < address)?;
-            if node.is_leaf() {
-                return IndexEntry::from_slot(slot);
+            let mut node = self.root()?;
+            let mut start = None;
+            while let Some(place) = node.places().iter().rfind(|place| place.start() < address) {
+                if node.is_leaf() {
+                    return IndexEntry::from_place(place);
+                }
+                start = Some(place.start());
+                node = child_at(place);
             }
-            node = child(slot);
+            // As in `first_ending_after`.
+            address = address.min(start?);
         }
     }
 
@@ -68,10 +94,10 @@ impl<P: System, T> Index<P, T> {
             (high.saturating_sub(low) >= len_bytes && high > low).then(|| high - len_bytes)
         };
         let Some(root) = self.root() else { return found(room.start, room.end) };
-        let summary = root.summary();
-        found(summary.end, room.end)
+        let (first, last) = (root.places().first()?, root.places().last()?);
+        found(last.end(), room.end)
             .or_else(|| highest_in(root, len_bytes, &room, &found))
-            .or_else(|| found(room.start, summary.start))
+            .or_else(|| found(room.start, first.start()))
     }
 }
 
@@ -83,20 +109,20 @@ fn highest_in<P: System>(
     found: &dyn Fn(u64, u64) -> Option<u64>,
 ) -> Option<u64> {
     let mut upper = None;
-    for slot in node.slots().iter().rev() {
-        if let Some(place) = upper.and_then(|upper| found(slot.end, upper)) {
+    for slot in node.places().iter().rev() {
+        if let Some(place) = upper.and_then(|upper| found(slot.end(), upper)) {
             return Some(place);
         }
-        if slot.end <= room.start {
+        if slot.end() <= room.start {
             return None;
         }
-        if slot.max_gap >= len_bytes
-            && slot.start < room.end
-            && let Some(place) = highest_in(child::<P>(slot), len_bytes, room, found)
+        if slot.max_gap() >= len_bytes
+            && slot.start() < room.end
+            && let Some(place) = highest_in(child_at::<P>(slot), len_bytes, room, found)
         {
             return Some(place);
         }
-        upper = Some(slot.start);
+        upper = Some(slot.start());
     }
     None
 }

@@ -213,6 +213,55 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 }
 
+/// The lookups of who alone edits the index: one walk serves what a call looks up nearby, and its edit.
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// Returns the index for its only writer; nothing where others may edit it beside the holder of a part.
+    #[inline]
+    fn alone(self) -> Option<index::Writer<'g, P, Area<P, D>>> {
+        let space = self.space();
+        let has_company = D::Lock::DIVIDES && space.lock.is_divided();
+        (!has_company).then(|| space.index.writer())
+    }
+
+    /// As [`ReadPermit::containing`].
+    #[inline]
+    pub(super) fn containing(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        match self.alone() {
+            Some(index) => index.containing(address.get()).map(AreaAt::new),
+            None => self.0.containing(address),
+        }
+    }
+
+    /// As [`ReadPermit::first_ending_after`].
+    #[inline]
+    pub(super) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        match self.alone() {
+            Some(index) => index.first_ending_after(address.get()).map(AreaAt::new),
+            None => self.0.first_ending_after(address),
+        }
+    }
+
+    /// As [`ReadPermit::last_starting_before`].
+    #[inline]
+    pub(super) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        match self.alone() {
+            Some(index) => index.last_starting_before(address.get()).map(AreaAt::new),
+            None => self.0.last_starting_before(address),
+        }
+    }
+
+    /// As [`ReadPermit::overlapping`].
+    #[inline]
+    pub(super) fn overlapping(self, range: Range<VirtAddr>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
+        let mut position = Some(range.start);
+        core::iter::from_fn(move || {
+            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
+            position = (entry.end < range.end).then_some(entry.end);
+            Some(entry)
+        })
+    }
+}
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks a range for looking. What a removal that is under way takes away may be missing already
     /// ([`Space::read_settled`]).

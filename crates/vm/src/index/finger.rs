@@ -1,0 +1,138 @@
+//! Where the writer looked last, so that the lookups of a call and its edit walk the index once.
+//!
+//! # Guarantee
+//! A [`Writer`]'s lookups answer as the index's own.
+//!
+//! # Invariants
+//! * F1 the finger is at no leaf, or at one that can be reached from the root, below the root, and at its parent. So it
+//!   is moved, or taken off, by each edit that is put in force.
+//! * F2 the writer alone has it (I4 of the index): it stands on a line of its own, which readers leave alone.
+//!
+//! A leaf answers for what lies between its first and its last area: others have nothing there.
+
+use super::node::{Node, Slot};
+use super::search::child;
+use super::{Head, Index, IndexEntry, root_in_force};
+use crate::system::System;
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::ptr::NonNull;
+use faultless_platform::TouchKind;
+
+/// A leaf, and where it is in its parent.
+pub(super) struct Finger<P: System> {
+    pub(super) parent: NonNull<Node<P>>,
+    pub(super) index: usize,
+    pub(super) leaf: NonNull<Node<P>>,
+}
+
+impl<P: System> Clone for Finger<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System> Copy for Finger<P> {}
+
+impl<P: System> Finger<P> {
+    /// Returns the slots of the leaf, if it holds all areas that `is_inside` is about; it gets the first and the last.
+    #[inline]
+    pub(super) fn slots_if<'i>(&self, is_inside: impl FnOnce(&Slot, &Slot) -> bool) -> Option<&'i [Slot]> {
+        // SAFETY: reached from the root (F1), and the writer's alone to replace (I4).
+        let leaf = unsafe { self.leaf.as_ref() };
+        let slots = leaf.slots();
+        if !is_inside(slots.first()?, slots.last()?) {
+            return None;
+        }
+        leaf.touch();
+        Some(slots)
+    }
+}
+
+/// The place for a finger; the writer's alone.
+pub(super) struct FingerCell<P: System>(UnsafeCell<Option<Finger<P>>>);
+
+impl<P: System> FingerCell<P> {
+    pub(super) fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Option<Finger<P>> {
+        // SAFETY: the writer's alone (F2).
+        unsafe { *self.0.get() }
+    }
+
+    #[inline]
+    pub(super) fn set(&self, finger: Option<Finger<P>>) {
+        if finger.is_none() && self.get().is_none() {
+            return;
+        }
+        P::touch(self.0.get().cast_const().cast(), size_of::<Self>(), TouchKind::Write);
+        // SAFETY: as above.
+        unsafe { *self.0.get() = finger };
+    }
+}
+
+impl<P: System> Head<P> {
+    /// Returns the slot of a leaf that `choose` leads to, and leaves the finger there.
+    #[inline]
+    fn walk(&self, choose: impl Fn(&[Slot]) -> Option<usize>) -> Option<Slot> {
+        let mut node = root_in_force(self)?;
+        let mut finger = None;
+        loop {
+            let index = choose(node.slots())?;
+            let slot = &node.slots()[index];
+            if node.is_leaf() {
+                self.finger.set(finger);
+                return Some(*slot);
+            }
+            let below = child::<P>(slot);
+            finger = Some(Finger { parent: NonNull::from(node), index, leaf: NonNull::from(below) });
+            node = below;
+        }
+    }
+
+    /// Returns the finger if a change of `range` is within its leaf.
+    #[inline]
+    pub(super) fn finger_at(&self, range: &Range<u64>) -> Option<Finger<P>> {
+        self.finger.get().filter(|finger| {
+            finger.slots_if(|first, last| first.start <= range.start && range.end <= last.end).is_some()
+        })
+    }
+}
+
+/// Looks things up for the writer.
+pub struct Writer<'i, P: System, T>(pub(super) &'i Index<P, T>);
+
+impl<P: System, T> Writer<'_, P, T> {
+    /// Returns the area that contains `address`.
+    #[inline]
+    pub fn containing(&self, address: u64) -> Option<IndexEntry<T>> {
+        self.first_ending_after(address).filter(|entry| entry.start <= address)
+    }
+
+    /// As [`Index::first_ending_after`].
+    #[inline]
+    pub fn first_ending_after(&self, address: u64) -> Option<IndexEntry<T>> {
+        let choose = |slots: &[Slot]| slots.iter().position(|slot| slot.end > address);
+        let head = &self.0.head;
+        let near = head.finger.get();
+        match near.and_then(|near| near.slots_if(|first, last| first.start <= address && address < last.end)) {
+            Some(slots) => IndexEntry::from_slot(&slots[choose(slots)?]),
+            None => IndexEntry::from_slot(&head.walk(choose)?),
+        }
+    }
+
+    /// As [`Index::last_starting_before`].
+    #[inline]
+    pub fn last_starting_before(&self, address: u64) -> Option<IndexEntry<T>> {
+        let choose = |slots: &[Slot]| slots.iter().rposition(|slot| slot.start < address);
+        let head = &self.0.head;
+        let near = head.finger.get();
+        match near.and_then(|near| near.slots_if(|first, last| first.start < address && address <= last.end)) {
+            Some(slots) => IndexEntry::from_slot(&slots[choose(slots)?]),
+            None => IndexEntry::from_slot(&head.walk(choose)?),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! How many instructions mmap, mprotect and munmap of one page take, alone in a space and beside many areas.
+//!
+//! The program runs itself under callgrind, which counts each call of [`faultless_measured`] by itself. Counts are the
+//! same in each run of one build. Without valgrind there is nothing to count with: the test says so and passes.
+//!
+//! `cargo test --release -p faultless-vm --test map_calls -- --nocapture` prints the figures; with
+//! `FAULTLESS_MAP_CALLS=all` also beside 30,000 areas. To see where they go, give the program to callgrind:
+//! `FAULTLESS_MAP_CALLS_OF="mmap-sem 300 munmap" valgrind --tool=callgrind
+//! --toggle-collect=faultless_measured PROGRAM`.
+
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_sync::Rwsem;
+use faultless_vm::design::{Design, Faultless, FaultlessRanges, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::{
+    AddressRange, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, Populate, Protection, Space,
+    VirtAddr, Vm,
+};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+const BASE: u64 = 0x10_0000_0000;
+/// Says in a child what to run: a design, how many areas there are beside, and the call to count, or all.
+const CASE: &str = "FAULTLESS_MAP_CALLS_OF";
+/// The calls of one round, in order.
+const CALLS: [&str; 5] = ["mmap", "mprotect", "munmap", "mmap again", "munmap untouched"];
+/// Rounds that are counted, after as many that are not.
+const NR_ROUNDS: usize = 4;
+/// What a call may take beside other areas, in terms of the same call alone.
+const MOST: f64 = 1.5;
+const DESIGNS: [&str; 7] = ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11", "vma-lock", "faultless", "faultless-ranges"];
+
+/// The part that is counted.
+#[inline(never)]
+#[unsafe(no_mangle)]
+fn faultless_measured(call: &mut dyn FnMut()) {
+    call();
+}
+
+fn page_at(start: u64) -> AddressRange {
+    AddressRange::new(VirtAddr::new(start), PAGE)
+}
+
+fn map<D: Design<Native>>(space: &Space<Native, D>, start: u64) {
+    let request = MapRequest {
+        placement: Placement::Fixed(VirtAddr::new(start)),
+        len_bytes: PAGE,
+        protection: Protection::READ | Protection::WRITE,
+        options: MapOptions::empty(),
+        backing: Backing::Anonymous,
+        populate: Populate::OnFault,
+    };
+    space.mmap(&request).expect("room");
+}
+
+fn run<D: Design<Native>>(nr_beside: u64, counted: &str) {
+    let region = HostRegion::reserve(1 << 30).expect("the host has room");
+    Machine::new(1).attach(|| {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, Options::default()) };
+        let vm = Vm::<Native, D>::new(memory.expect("large enough")).expect("a zero page");
+        let space = vm.create_space(Limits::default()).expect("room");
+        let guest = Guest::new(&space);
+        // One page in every four, and the page that is counted in between.
+        (0..nr_beside).for_each(|number| map(&space, BASE + number * 4 * PAGE));
+        let start = BASE + (nr_beside / 2 * 4 + 2) * PAGE;
+        let elsewhere = BASE + (nr_beside / 8 * 4 + 2) * PAGE;
+        for round in 0..2 * NR_ROUNDS {
+            let call = |name: &str, act: &mut dyn FnMut()| {
+                // The call before was elsewhere: each finds its own way.
+                if nr_beside != 0 {
+                    map(&space, elsewhere);
+                    space.munmap(page_at(elsewhere)).expect("room");
+                }
+                let is_counted = round >= NR_ROUNDS && (counted == "all" || counted == name);
+                if is_counted { faultless_measured(act) } else { act() }
+            };
+            call("mmap", &mut || map(&space, start));
+            assert_eq!(guest.store(VirtAddr::new(start), 1).map(|taken| taken.count), Ok(1));
+            call("mprotect", &mut || space.mprotect(page_at(start), Protection::READ).expect("mapped"));
+            call("munmap", &mut || space.munmap(page_at(start)).expect("room"));
+            call("mmap again", &mut || map(&space, start));
+            call("munmap untouched", &mut || space.munmap(page_at(start)).expect("room"));
+        }
+    });
+}
+
+fn run_under(design: &str, nr_beside: u64, counted: &str) {
+    match design {
+        "mmap-sem" => run::<MmapSem<Rwsem<Native>>>(nr_beside, counted),
+        "spf-srcu" => run::<SpfSrcu<Rwsem<Native>>>(nr_beside, counted),
+        "spf-v9" => run::<SpfV9<Rwsem<Native>>>(nr_beside, counted),
+        "spf-v11" => run::<SpfV11<Rwsem<Native>>>(nr_beside, counted),
+        "vma-lock" => run::<VmaLock<Rwsem<Native>>>(nr_beside, counted),
+        "faultless" => run::<Faultless<Rwsem<Native>>>(nr_beside, counted),
+        "faultless-ranges" => run::<FaultlessRanges<Rwsem<Native>>>(nr_beside, counted),
+        other => panic!("no design {other}"),
+    }
+}
+
+/// Returns the instructions of each call, the last round's; nothing without valgrind.
+fn counted(design: &str, nr_beside: u64) -> Option<BTreeMap<&'static str, u64>> {
+    let folder = std::env::temp_dir().join(format!("faultless-map-calls-{}-{design}-{nr_beside}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for what callgrind writes");
+    let out = folder.join("out");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=faultless_measured", "--dump-after=faultless_measured"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().expect("the test's own program"))
+        .args(["--exact", "map_calls_of_one_page", "--nocapture"])
+        .env(CASE, format!("{design} {nr_beside} all"))
+        .output();
+    let found = output.ok().map(|output| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{design}: {said}{}", String::from_utf8_lossy(&output.stdout));
+        (1..=NR_ROUNDS * CALLS.len())
+            .map(|number| {
+                let dump =
+                    std::fs::read_to_string(format!("{}.{number}", out.display())).expect("a dump for each call");
+                let total = dump.lines().find_map(|line| line.strip_prefix("totals: ")).expect("callgrind's sum");
+                (CALLS[(number - 1) % CALLS.len()], total.trim().parse().expect("a number"))
+            })
+            .collect()
+    });
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    found
+}
+
+#[test]
+fn map_calls_of_one_page() {
+    if let Ok(case) = std::env::var(CASE) {
+        let mut words = case.splitn(3, ' ');
+        let mut word = || words.next().expect("a design, a number of areas, a call");
+        return run_under(word(), word().parse().expect("a number of areas"), word());
+    }
+    let sizes: &[u64] = if std::env::var_os("FAULTLESS_MAP_CALLS").is_some() { &[0, 300, 30_000] } else { &[0, 300] };
+    for design in DESIGNS {
+        let mut alone = None;
+        for &nr_beside in sizes {
+            let Some(counts) = counted(design, nr_beside) else { return println!("valgrind: <not supported>") };
+            let shown: Vec<_> = CALLS.iter().map(|call| format!("{call} {}", counts[call])).collect();
+            println!("{design} beside {nr_beside} areas: {}", shown.join(", "));
+            let alone = alone.get_or_insert_with(|| counts.clone());
+            for call in CALLS {
+                let (here, there) = (counts[call], alone[call]);
+                assert!(there > 100, "{design}: {there} instructions are no {call}");
+                assert!(
+                    here as f64 <= MOST * there as f64,
+                    "{design}: {call} beside {nr_beside} areas: {here}, alone {there}"
+                );
+            }
+        }
+    }
+}
