@@ -56,7 +56,7 @@ pub struct Memory {
 
 /// A run to make.
 #[derive(Clone, Debug)]
-pub struct Arm {
+pub struct HighArm {
     /// The workload. A compile is one for each CPU, whatever the duration.
     pub workload: Workload,
     /// How long other workloads work.
@@ -93,7 +93,7 @@ pub struct Made {
 /// Makes every arm's runs, under the seeds `seeds`; in the order of the arms. An interrupt ends it with what there is.
 pub fn run(
     spec: &Spec,
-    arms: &[Arm],
+    arms: &[HighArm],
     seeds: std::ops::Range<u64>,
     jobs: usize,
     ended: impl FnMut(usize),
@@ -106,7 +106,7 @@ pub fn run(
 }
 
 /// Makes one run, and tells `sinks` what happens.
-pub fn once(spec: &Spec, arm: &Arm, seed: u64, sinks: Vec<Arc<dyn Sink>>) -> Result<Made, MeasureError> {
+pub fn once(spec: &Spec, arm: &HighArm, seed: u64, sinks: Vec<Arc<dyn Sink>>) -> Result<Made, MeasureError> {
     let job = arm.job();
     let all = MEMORY_BYTES / PAGE_BYTES;
     let needs = match arm.workload.workload.is_recorded() {
@@ -120,7 +120,7 @@ pub fn once(spec: &Spec, arm: &Arm, seed: u64, sinks: Vec<Arc<dyn Sink>>) -> Res
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }
 
-impl Arm {
+impl HighArm {
     fn job(&self) -> Job {
         Job {
             spec: self.workload.clone(),
@@ -137,7 +137,7 @@ impl Arm {
 }
 
 /// Runs the workload on a machine.
-fn run_on(machine: &watch::Machine<Sim>, arm: &Arm, job: &Job) -> Result<Run, MeasureError> {
+fn run_on(machine: &watch::Machine<Sim>, arm: &HighArm, job: &Job) -> Result<Run, MeasureError> {
     match arm.workload.workload.is_recorded() {
         true => compile::once_at::<Simulated>(machine, job, (arm.pace, Files::Moved, arm.start), &has_interrupt),
         false => measure::once::<Simulated>(machine, job, &NoSite, &has_interrupt),
@@ -147,7 +147,7 @@ fn run_on(machine: &watch::Machine<Sim>, arm: &Arm, job: &Job) -> Result<Run, Me
 /// Gives the machine its high memory, if the arm has some, and runs the workload.
 fn on_machine(
     machine: Machine,
-    arm: &Arm,
+    arm: &HighArm,
     job: &Job,
     needs: Needs,
     mut sinks: Vec<Arc<dyn Sink>>,
@@ -187,7 +187,7 @@ fn on_machine(
 mod tests {
     use super::*;
 
-    fn arm(scheme: Option<&str>, lies: Lies, cpus: usize) -> Arm {
+    fn arm(scheme: Option<&str>, lies: Lies, cpus: usize) -> HighArm {
         let high = |scheme: &str| Memory {
             lies,
             boundary_bytes: None,
@@ -196,7 +196,7 @@ mod tests {
             costs: Costs::default(),
             is_metered: false,
         };
-        Arm {
+        HighArm {
             workload: Workload::parse("compile").expect("a workload"),
             duration_ns: 1_000_000,
             mode: Mode::Threads,
@@ -213,7 +213,7 @@ mod tests {
     const NOTHING: Lies = Lies { tables: false, upper_tables: false, files: false, anonymous: false };
     const TABLES: Lies = Lies { tables: true, ..NOTHING };
 
-    fn made(arm: &Arm, seed: u64) -> Made {
+    fn made(arm: &HighArm, seed: u64) -> Made {
         once(&Spec::preset("numaq-16").expect("a preset"), arm, seed, Vec::new()).expect("it compiles")
     }
 
@@ -300,7 +300,7 @@ mod tests {
     fn each_read_of_a_page_in_high_memory_is_a_map() {
         let reading = |scheme: &str, text: &str| {
             let arm = arm(Some(scheme), Lies { files: true, ..NOTHING }, 4);
-            made(&Arm { workload: Workload::parse(text).expect("a workload"), ..arm }, 1)
+            made(&HighArm { workload: Workload::parse(text).expect("a workload"), ..arm }, 1)
         };
         for text in ["read-byte --own", "read-byte --shared"] {
             let (pool, local) = (reading("pool", text), reading("local", text));
@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said() {
-        let said = |arm: &Arm| once(&Spec::preset("numaq-16").expect("a preset"), arm, 1, Vec::new()).map(drop);
-        let sleeper = Arm { design: "vma-lock".into(), ..arm(Some("pool"), TABLES, 1) };
+        let said = |arm: &HighArm| once(&Spec::preset("numaq-16").expect("a preset"), arm, 1, Vec::new()).map(drop);
+        let sleeper = HighArm { design: "vma-lock".into(), ..arm(Some("pool"), TABLES, 1) };
         assert!(matches!(said(&sleeper), Err(MeasureError::Message(why)) if why.contains("may sleep")));
     }
 }

@@ -30,7 +30,7 @@ use crate::spread::Draws;
 
 /// What each thread does, again and again: it maps `nest` frames, looks at each, holds them, and unmaps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct KmapLoad {
     /// Frames to choose from.
     pub frames: usize,
     /// How long the innermost map is held.
@@ -57,7 +57,7 @@ pub struct Load {
 
 /// A run to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arm {
+pub struct KmapArm {
     /// The scheme.
     pub scheme: String,
     /// CPUs, and threads.
@@ -86,8 +86,8 @@ pub struct Mapping {
 pub fn run(
     spec: &Spec,
     draws: Option<&Draws>,
-    arms: &[Arm],
-    load: &Load,
+    arms: &[KmapArm],
+    load: &KmapLoad,
     seeds: std::ops::Range<u64>,
     jobs: usize,
     ended: impl FnMut(usize),
@@ -106,29 +106,29 @@ pub fn run(
 /// Makes one run, and tells `sinks` what happens after its warm-up.
 pub fn once(
     spec: &Spec,
-    arm: &Arm,
-    load: &Load,
+    arm: &KmapArm,
+    load: &KmapLoad,
     seed: u64,
     sinks: Vec<Arc<dyn Sink>>,
 ) -> Result<Mapping, MeasureError> {
     let result = isolate(|| {
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
         let machine = watch::Machine::new(machine, Arc::new(All(sinks)));
-        let visitor = Visitor::<Simulated> { machine: &machine, cpus: arm.cpus, load, seed };
+        let visitor = LoadOnScheme::<Simulated> { machine: &machine, cpus: arm.cpus, load, seed };
         let unknown = || Err(MeasureError::Message(format!("there is no scheme {}", arm.scheme)));
         with_scheme(&arm.scheme, visitor).unwrap_or_else(unknown)
     });
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }
 
-struct Visitor<'a, P: Threads> {
+struct LoadOnScheme<'a, P: Threads> {
     machine: &'a P::Machine,
     cpus: usize,
-    load: &'a Load,
+    load: &'a KmapLoad,
     seed: u64,
 }
 
-impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
+impl<P: Platform + Threads> SchemeVisitor<P> for LoadOnScheme<'_, P> {
     type Output = Result<Mapping, MeasureError>;
 
     fn visit<S: Scheme<P>>(self) -> Self::Output {
@@ -138,7 +138,7 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
             return Err(MeasureError::Message(why));
         }
         let nr_processes = if load.processes { cpus + load.sleepers } else { 1 };
-        let pages = Pages::reserve::<P>(machine, if load.copies { load.frames } else { 0 })?;
+        let pages = MappedFrames::reserve::<P>(machine, if load.copies { load.frames } else { 0 })?;
         let shape = Shape {
             nr_cpus: cpus,
             nr_frames: load.frames,
@@ -163,9 +163,9 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Visitor<'_, P> {
     }
 }
 
-impl<P: Platform + Threads> Visitor<'_, P> {
+impl<P: Platform + Threads> LoadOnScheme<'_, P> {
     /// Lets all threads map, and returns the rate of those that are measured (I1).
-    fn map_for_a_while<S: Scheme<P>>(&self, maps: &KernelMaps<P, S>, pages: &Pages) -> f64 {
+    fn map_for_a_while<S: Scheme<P>>(&self, maps: &KernelMaps<P, S>, pages: &MappedFrames) -> f64 {
         let &Self { machine, cpus, load, seed } = self;
         let (ready, done) = (Barrier::<P>::new(cpus as u32), Barrier::<P>::new(cpus as u32));
         let (end_ns, all) = (AtomicU64::new(u64::MAX), Mutex::new(0.0));
@@ -208,8 +208,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 struct Mapper<'a, P: Platform, S: Scheme<P>> {
     maps: &'a KernelMaps<P, S>,
     task: &'a Task,
-    load: &'a Load,
-    pages: &'a Pages,
+    load: &'a KmapLoad,
+    pages: &'a MappedFrames,
     random: Random,
     /// The last frame at each depth.
     last: [u32; faultless_kmap::NEST_MOST],
@@ -264,7 +264,7 @@ fn nest<P: Platform, S: Scheme<P>>(maps: &KernelMaps<P, S>, task: &Task, frames:
 fn sleep_with_maps<P: Platform, S: Scheme<P>>(
     maps: &KernelMaps<P, S>,
     task: &Task,
-    load: &Load,
+    load: &KmapLoad,
     number: usize,
     end_ns: &AtomicU64,
 ) {
@@ -290,11 +290,11 @@ fn sleep<P: Platform>(ns: u64) {
 }
 
 /// The frames' own memory, for those who copy.
-struct Pages {
+struct MappedFrames {
     region: Option<HostRegion>,
 }
 
-impl Pages {
+impl MappedFrames {
     /// Reserves so many frames, and puts an equal share on each of the machine's NUMA nodes.
     fn reserve<P: Threads>(machine: &P::Machine, nr_frames: usize) -> Result<Self, MeasureError> {
         if nr_frames == 0 {
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
     use faultless_kmap::registry::SCHEMES;
 
-    const LOAD: Load = Load {
+    const LOAD: KmapLoad = KmapLoad {
         frames: 300,
         hold_ns: 200,
         nest: 2,
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn every_scheme_is_measured_and_the_same_seed_gives_the_same() {
         let spec = Spec::preset("numaq-16").expect("a preset");
-        let arms: Vec<Arm> = SCHEMES.iter().map(|&scheme| Arm { scheme: scheme.into(), cpus: 4 }).collect();
+        let arms: Vec<KmapArm> = SCHEMES.iter().map(|&scheme| KmapArm { scheme: scheme.into(), cpus: 4 }).collect();
         let made = || run(&spec, None, &arms, &LOAD, 3..4, 2, |_| ()).expect("they can be run");
         let first = made();
         for (arm, runs) in arms.iter().zip(&first) {
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn a_pool_that_is_too_small_is_waited_for() {
         let spec = Spec::preset("numaq-16").expect("a preset");
-        let arm = Arm { scheme: "pool".into(), cpus: 4 };
-        let load = Load { slots: 2, nest: 1, ..LOAD };
+        let arm = KmapArm { scheme: "pool".into(), cpus: 4 };
+        let load = KmapLoad { slots: 2, nest: 1, ..LOAD };
         let runs = run(&spec, None, &[arm], &load, 1..2, 1, |_| ()).expect("it runs");
         assert!(runs[0][0].sleeps > 0, "{:?}", runs[0][0]);
     }
@@ -370,8 +370,8 @@ mod tests {
     fn sleepers_that_hold_all_slots_are_waited_for_and_schemes_that_forbid_it_say_so() {
         let spec = Spec::preset("numaq-16").expect("a preset");
         let made = |scheme: &str, sleepers| {
-            let load = Load { nest: 1, slots: 64, sleepers, sleep_ns: 100_000, ..LOAD };
-            once(&spec, &Arm { scheme: scheme.into(), cpus: 2 }, &load, 1, Vec::new())
+            let load = KmapLoad { nest: 1, slots: 64, sleepers, sleep_ns: 100_000, ..LOAD };
+            once(&spec, &KmapArm { scheme: scheme.into(), cpus: 2 }, &load, 1, Vec::new())
         };
         let (few, full) = (made("pool", 2).expect("it runs"), made("pool", 192).expect("it runs"));
         assert!(few.sleeps == 0 && full.sleeps > 0, "{few:?} {full:?}");
@@ -385,9 +385,9 @@ mod tests {
     /// The rate of all CPUs beside what is linear by arithmetic.
     fn of_linear(machine: &str, scheme: &str, cpus: usize) -> f64 {
         let spec = Spec::preset(machine).expect("a preset");
-        let load = Load { nest: 1, reuse_percent: 0, slots: 128, duration_ns: 200_000, ..LOAD };
+        let load = KmapLoad { nest: 1, reuse_percent: 0, slots: 128, duration_ns: 200_000, ..LOAD };
         let rate = |cpus| {
-            let arm = Arm { scheme: scheme.into(), cpus };
+            let arm = KmapArm { scheme: scheme.into(), cpus };
             once(&spec, &arm, &load, 1, Vec::new()).expect("it runs").ops_per_s
         };
         rate(cpus) / (rate(1) * spec.linear_factor(cpus))
@@ -408,9 +408,9 @@ mod tests {
     #[test]
     fn a_copy_takes_two_maps_and_the_time_of_a_page() {
         let spec = Spec::preset("numaq-16").expect("a preset");
-        let arm = Arm { scheme: "local".into(), cpus: 1 };
+        let arm = KmapArm { scheme: "local".into(), cpus: 1 };
         let plain = once(&spec, &arm, &LOAD, 1, Vec::new()).expect("it runs");
-        let copies = once(&spec, &arm, &Load { copies: true, ..LOAD }, 1, Vec::new()).expect("it runs");
+        let copies = once(&spec, &arm, &KmapLoad { copies: true, ..LOAD }, 1, Vec::new()).expect("it runs");
         assert!(copies.ops_per_s * 2.0 < plain.ops_per_s, "{plain:?} {copies:?}");
     }
 }

@@ -30,7 +30,7 @@ const SLICE_NS: u64 = 1_000_000;
 
 /// What the threads do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct RwsemLoad {
     /// Of `readers + writers` sections so many are readers'.
     pub readers: u32,
     /// The other ones; not both are 0.
@@ -45,7 +45,7 @@ pub struct Load {
 
 /// A run to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arm {
+pub struct RwsemArm {
     /// The semaphore.
     pub semaphore: String,
     /// CPUs.
@@ -85,8 +85,8 @@ impl Taken {
 pub fn run(
     machine: &MachineChoice,
     draws: Option<&Draws>,
-    arms: &[Arm],
-    load: &Load,
+    arms: &[RwsemArm],
+    load: &RwsemLoad,
     seeds: std::ops::Range<u64>,
     jobs: usize,
     ended: impl FnMut(usize),
@@ -105,7 +105,7 @@ pub fn run(
     arms_in_parallel(arms.len(), seeds, jobs, one, ended)
 }
 
-fn once_simulated(spec: &Spec, arm: &Arm, load: &Load, seed: u64) -> Result<Taken, MeasureError> {
+fn once_simulated(spec: &Spec, arm: &RwsemArm, load: &RwsemLoad, seed: u64) -> Result<Taken, MeasureError> {
     let result = isolate(|| {
         let machine = Machine::new(spec, arm.cpus, seed).map_err(MeasureError::TooManyCpus)?;
         once::<Simulated>(&watch::Machine::unwatched(machine), &NoSite, arm, load, seed)
@@ -113,7 +113,7 @@ fn once_simulated(spec: &Spec, arm: &Arm, load: &Load, seed: u64) -> Result<Take
     result.unwrap_or_else(|failure| Err(MeasureError::Simulation(with_rerun(failure, seed))))
 }
 
-fn once_natively(arm: &Arm, load: &Load, seed: u64) -> Result<Taken, MeasureError> {
+fn once_natively(arm: &RwsemArm, load: &RwsemLoad, seed: u64) -> Result<Taken, MeasureError> {
     let site = HostSite::new(Pinning::IfEnough, arm.cpus);
     once::<Native>(&native::Machine::new(arm.cpus), &site, arm, load, seed)
 }
@@ -121,23 +121,23 @@ fn once_natively(arm: &Arm, load: &Load, seed: u64) -> Result<Taken, MeasureErro
 fn once<P: Platform + Threads>(
     machine: &P::Machine,
     site: &dyn Site,
-    arm: &Arm,
-    load: &Load,
+    arm: &RwsemArm,
+    load: &RwsemLoad,
     seed: u64,
 ) -> Result<Taken, MeasureError> {
-    let visitor = Visitor::<P> { machine, site, cpus: arm.cpus, load, seed };
+    let visitor = LoadOnSemaphore::<P> { machine, site, cpus: arm.cpus, load, seed };
     with_semaphore(&arm.semaphore, visitor).ok_or(MeasureError::Unknown(Unknown::Semaphore))
 }
 
-struct Visitor<'a, P: Threads> {
+struct LoadOnSemaphore<'a, P: Threads> {
     machine: &'a P::Machine,
     site: &'a dyn Site,
     cpus: usize,
-    load: &'a Load,
+    load: &'a RwsemLoad,
     seed: u64,
 }
 
-impl<P: Platform + Threads> SemaphoreVisitor<P> for Visitor<'_, P> {
+impl<P: Platform + Threads> SemaphoreVisitor<P> for LoadOnSemaphore<'_, P> {
     type Output = Taken;
 
     fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Taken {
@@ -159,7 +159,7 @@ impl<P: Platform + Threads> SemaphoreVisitor<P> for Visitor<'_, P> {
     }
 }
 
-fn take_again_and_again<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &Load, mut random: Random) -> Taken {
+fn take_again_and_again<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &RwsemLoad, mut random: Random) -> Taken {
     let (mut taken, mut ops) = (Taken::default(), 0_u64);
     let sides = load.readers as usize + load.writers as usize;
     let mut asked_ns = P::now();
@@ -180,7 +180,7 @@ fn take_again_and_again<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &Load, m
 }
 
 /// Shares the lock for a section; returns how long it was waited for.
-fn read<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &Load, asked_ns: u64) -> u64 {
+fn read<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &RwsemLoad, asked_ns: u64) -> u64 {
     let _share = lock.read();
     let waited_ns = P::now() - asked_ns;
     P::work(load.section_ns);
@@ -188,7 +188,7 @@ fn read<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &Load, asked_ns: u64) ->
 }
 
 /// Has the lock alone for a section; returns how long it was waited for.
-fn write<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &Load, asked_ns: u64) -> u64 {
+fn write<P: Platform, S: RwSemaphore<P>>(lock: &S, load: &RwsemLoad, asked_ns: u64) -> u64 {
     let _alone = lock.write();
     let waited_ns = P::now() - asked_ns;
     P::work(load.section_ns);
@@ -208,16 +208,17 @@ fn make_room<P: Platform>() -> u64 {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { readers: 1, writers: 1, section_ns: 100, threads_per_cpu: 2, duration_ns: 200_000 };
+    const LOAD: RwsemLoad =
+        RwsemLoad { readers: 1, writers: 1, section_ns: 100, threads_per_cpu: 2, duration_ns: 200_000 };
 
-    fn arm(semaphore: &str, cpus: usize) -> Arm {
-        Arm { semaphore: semaphore.into(), cpus }
+    fn arm(semaphore: &str, cpus: usize) -> RwsemArm {
+        RwsemArm { semaphore: semaphore.into(), cpus }
     }
 
     #[test]
     fn every_semaphore_is_measured_and_the_same_seed_gives_the_same() {
         let machine = MachineChoice::Simulated(Box::new(Spec::preset("xeon-40").expect("a preset")));
-        let arms: Vec<Arm> = faultless_sync::SEMAPHORES.iter().map(|name| arm(name, 4)).collect();
+        let arms: Vec<RwsemArm> = faultless_sync::SEMAPHORES.iter().map(|name| arm(name, 4)).collect();
         let rates = || -> Vec<f64> {
             let runs = run(&machine, None, &arms, &LOAD, 3..4, 2, |_| ()).expect("they can be run");
             runs.iter().map(|runs| runs[0].ops_per_s).collect()
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn sides_are_drawn_as_asked_for_and_waits_are_noted() {
         let only = |readers, writers| {
-            let load = Load { readers, writers, duration_ns: 2_000_000, ..LOAD };
+            let load = RwsemLoad { readers, writers, duration_ns: 2_000_000, ..LOAD };
             let runs =
                 run(&MachineChoice::Native, None, &[arm("rwsem-v8", 2)], &load, 1..2, 1, |_| ()).expect("it runs");
             (runs[0][0].read_waits.total(), runs[0][0].write_waits.total(), runs[0][0].write_p999_ns().is_some())

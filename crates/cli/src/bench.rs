@@ -9,7 +9,7 @@ use faultless_machine::info;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use faultless_bench::measure::{self, Arm, Length, Mode, Outcome, Pinning, Setup};
+use faultless_bench::measure::{self, BenchArm, BenchOutcome, BenchSetup, Length, Mode, Pinning};
 use faultless_bench::report::bench::{self, BenchReport};
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
@@ -224,7 +224,7 @@ fn list(specs: &[Spec]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<Setup, Failure> {
+fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<BenchSetup, Failure> {
     let is_simulated = machine.simulated().is_some();
     let mut designs = known("design", &args.design, designs())?;
     if is_simulated && args.design.is_empty() {
@@ -244,7 +244,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<S
     let draws = draws(args, &machine)?;
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
     let specs = if is_simulated { specs.into_iter().map(measure::shrunk).collect() } else { specs };
-    Ok(Setup {
+    Ok(BenchSetup {
         machine,
         jobs: args.machine.jobs(),
         specs,
@@ -289,7 +289,7 @@ fn length(args: &BenchArgs, is_simulated: bool) -> Length {
 /// How long a run is by the host's clock, unless told.
 const NATIVE_NS: u64 = 200_000_000;
 
-fn warn(setup: &Setup, color: Color) {
+fn warn(setup: &BenchSetup, color: Color) {
     if setup.machine.simulated().is_some() {
         return;
     }
@@ -307,14 +307,14 @@ fn warn(setup: &Setup, color: Color) {
     }
 }
 
-fn show(bar: &ProgressBar, made: usize, arm: &Arm) {
+fn show(bar: &ProgressBar, made: usize, arm: &BenchArm) {
     bar.set_position(made as u64);
     if !bar.is_hidden() {
         bar.set_message(arm.to_string());
     }
 }
 
-fn print(args: &BenchArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
+fn print(args: &BenchArgs, setup: &BenchSetup, outcome: &BenchOutcome, color: Color) -> Result<(), Failure> {
     let machine = info::of(&setup.machine);
     let report = BenchReport { machine: &machine, setup, outcome };
     let human = |out: &mut dyn Write| bench::human::write(&report, out);
@@ -323,7 +323,7 @@ fn print(args: &BenchArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Re
 }
 
 /// Says on stderr what failed; returns the exit code.
-fn complain(outcome: &Outcome, color: Color) -> ExitCode {
+fn complain(outcome: &BenchOutcome, color: Color) -> ExitCode {
     let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| (&arm.arm, error)));
     let mut code = ExitCode::SUCCESS;
     for (arm, error) in failed {

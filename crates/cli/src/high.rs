@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use faultless_bench::high::{self, Arm, Counted, DESIGN, Made, Memory};
+use faultless_bench::high::{self, Counted, DESIGN, HighArm, Made, Memory};
 use faultless_bench::measure::Mode;
 use faultless_kmap::Costs;
 use faultless_linux::space::{has_interrupt, on_interrupt};
@@ -40,7 +40,7 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     args.output.prepare()?;
     on_interrupt();
     let runs = made(args, spec, &arms)?;
-    let rows: Vec<Row> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
+    let rows: Vec<HighRuns> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
     let set = result_set(args, machine, &rows);
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
@@ -48,7 +48,7 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
-fn made(args: &BenchArgs, spec: &Spec, arms: &[Arm]) -> Result<Vec<Vec<Made>>, Failure> {
+fn made(args: &BenchArgs, spec: &Spec, arms: &[HighArm]) -> Result<Vec<Vec<Made>>, Failure> {
     let bar = progress_bar(arms.len() * args.runs as usize);
     let seeds = args.seed..args.seed.saturating_add(args.runs.into());
     let runs = high::run(spec, arms, seeds, args.machine.jobs(), |done| bar.set_position(done as u64));
@@ -57,7 +57,7 @@ fn made(args: &BenchArgs, spec: &Spec, arms: &[Arm]) -> Result<Vec<Vec<Made>>, F
 }
 
 /// Returns what is run: on each number of CPUs without high memory, and under each scheme.
-fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<Arm>, Failure> {
+fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<HighArm>, Failure> {
     let workload = workload(&args.spelled())?;
     let asked = if args.design.is_empty() { vec![DESIGN.to_owned()] } else { args.design.clone() };
     let designs = known("design", &asked, designs())?;
@@ -72,7 +72,7 @@ fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<Arm>, Failure> {
     };
     let memories = args.high.memories(&args.kmap)?;
     let highs: Vec<Option<Memory>> = std::iter::once(None).chain(memories.into_iter().map(Some)).collect();
-    let arm = |cpus: usize, high: &Option<Memory>| Arm {
+    let arm = |cpus: usize, high: &Option<Memory>| HighArm {
         workload: workload.clone(),
         duration_ns: args.duration.unwrap_or(SIMULATED_NS),
         mode: if args.processes { Mode::Processes } else { Mode::Threads },
@@ -91,7 +91,7 @@ fn workload(text: &str) -> Result<Workload, Failure> {
     Workload::parse(text).map_err(|error: SpecError| Failure::usage(error))
 }
 
-type Row<'a> = (&'a Arm, &'a Vec<Made>);
+type HighRuns<'a> = (&'a HighArm, &'a Vec<Made>);
 
 const HEADINGS: [&str; 14] = [
     "scheme",
@@ -110,7 +110,7 @@ const HEADINGS: [&str; 14] = [
     "lock_contention",
 ];
 
-fn scheme(arm: &Arm) -> &str {
+fn scheme(arm: &HighArm) -> &str {
     arm.high.as_ref().map_or("no high memory", |high| &high.scheme)
 }
 
@@ -140,7 +140,7 @@ fn lock(runs: &[Made], of: impl Fn(&LockTable, &Figures) -> f64) -> Option<Summa
     summarize(&runs.iter().map(one).collect::<Option<Vec<f64>>>()?)
 }
 
-fn fields(&(arm, runs): &Row) -> Vec<String> {
+fn fields(&(arm, runs): &HighRuns) -> Vec<String> {
     let rate = summarize(&rates(runs));
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.3}"));
     let thousandth = |count: fn(&Counted) -> u64| format!("{:.3}", 1000.0 * share(runs, count));
@@ -164,7 +164,7 @@ fn fields(&(arm, runs): &Row) -> Vec<String> {
 }
 
 /// Writes a line for each scheme, one block for each number of CPUs.
-fn write(set: &ResultSet, rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+fn write(set: &ResultSet, rows: &[HighRuns], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "machine   {}", set.machine)?;
     if let Some((arm, _)) = rows.first() {
         writeln!(out, "workload  {}, design {} over {}", arm.workload.name, arm.design, arm.semaphore)?;
@@ -182,7 +182,7 @@ fn write(set: &ResultSet, rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     }
     for (place, (arm, _)) in rows.iter().enumerate() {
         if place == 0 || rows[place - 1].0.cpus != arm.cpus {
-            let block: Vec<&Row> = rows.iter().filter(|(other, _)| other.cpus == arm.cpus).collect();
+            let block: Vec<&HighRuns> = rows.iter().filter(|(other, _)| other.cpus == arm.cpus).collect();
             writeln!(out)?;
             write_block(arm.cpus, &block, out)?;
         }
@@ -190,7 +190,7 @@ fn write(set: &ResultSet, rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nutil, hold, wait, con: of {LOCK}, as lockmeter has them; wait is of those who waited")
 }
 
-fn write_block(cpus: usize, block: &[&Row], out: &mut dyn Write) -> io::Result<()> {
+fn write_block(cpus: usize, block: &[&HighRuns], out: &mut dyn Write) -> io::Result<()> {
     let head = [
         &format!("{cpus} CPUs"),
         "ops/s",
@@ -208,7 +208,7 @@ fn write_block(cpus: usize, block: &[&Row], out: &mut dyn Write) -> io::Result<(
     ]
     .map(str::to_owned);
     let plain = block.iter().find(|(arm, _)| arm.high.is_none()).and_then(|(_, runs)| summarize(&rates(runs)));
-    let line = |&&(arm, runs): &&Row| {
+    let line = |&&(arm, runs): &&HighRuns| {
         let rate = summarize(&rates(runs));
         let ratio = rate.as_ref().zip(plain.as_ref()).map(|(rate, plain)| rate.mean / plain.mean);
         let percent = |of: Option<Summary>| of.map_or_else(dash, |summary| format!("{:.1} %", 100.0 * summary.mean));
@@ -243,7 +243,7 @@ fn shown(rate: &Summary) -> String {
     format!("{:.1}{spread}", rate.mean)
 }
 
-fn result_set(args: &BenchArgs, machine: &MachineChoice, rows: &[Row]) -> ResultSet {
+fn result_set(args: &BenchArgs, machine: &MachineChoice, rows: &[HighRuns]) -> ResultSet {
     let mut set = ResultSet::new("bench", args.seed, info::of(machine));
     let Costs { walk_ns, flush_ns, flush_slot_ns } = Costs::default();
     set.more.insert("costs_ns".into(), json!({"walk": walk_ns, "flush": flush_ns, "flush_slot": flush_slot_ns}));

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use faultless_bench::kmap::{self, Arm, Load, Mapping};
+use faultless_bench::kmap::{self, KmapArm, KmapLoad, Mapping};
 use faultless_bench::report::bench::over_draws;
 use faultless_bench::spread::Draws;
 use faultless_kmap::Costs;
@@ -32,8 +32,8 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
         return Err(Failure::usage(NEEDS_MACHINE));
     };
     let load = args.kmap.load(args.processes, args.duration)?;
-    let of = |scheme: &String| cpus.iter().map(|&cpus| Arm { scheme: scheme.clone(), cpus }).collect::<Vec<_>>();
-    let arms: Vec<Arm> = args.kmap.schemes()?.iter().flat_map(of).collect();
+    let of = |scheme: &String| cpus.iter().map(|&cpus| KmapArm { scheme: scheme.clone(), cpus }).collect::<Vec<_>>();
+    let arms: Vec<KmapArm> = args.kmap.schemes()?.iter().flat_map(of).collect();
     let draws = draws(args, machine)?;
     args.output.prepare()?;
     on_interrupt();
@@ -44,7 +44,7 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     let runs = kmap::run(spec, draws.as_ref(), &arms, &load, seeds, args.machine.jobs(), ended);
     bar.finish_and_clear();
     let runs = runs.map_err(Failure::new)?;
-    let rows: Vec<Row> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
+    let rows: Vec<KmapRuns> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
     let set = result_set(args, machine, &load, &rows, draws.as_ref());
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
@@ -65,7 +65,7 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
-type Row<'a> = (&'a Arm, &'a Vec<Mapping>);
+type KmapRuns<'a> = (&'a KmapArm, &'a Vec<Mapping>);
 
 const HEADINGS: [&str; 8] = [
     "scheme",
@@ -88,7 +88,7 @@ fn share(runs: &[Mapping], count: impl Fn(&Mapping) -> u64) -> f64 {
     counted as f64 / maps.max(1) as f64
 }
 
-fn fields(&(arm, runs): &Row) -> Vec<String> {
+fn fields(&(arm, runs): &KmapRuns) -> Vec<String> {
     let rate = summarize(&rates(runs));
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.0}"));
     let thousandth = |count: fn(&Mapping) -> u64| format!("{:.3}", 1000.0 * share(runs, count));
@@ -105,8 +105,8 @@ fn fields(&(arm, runs): &Row) -> Vec<String> {
 }
 
 /// Writes what was measured.
-fn write_load(set: &ResultSet, load: &Load, out: &mut dyn Write) -> io::Result<()> {
-    let Load { frames, hold_ns, nest, reuse_percent, slots, processes, copies, sleepers, sleep_ns, .. } = load;
+fn write_load(set: &ResultSet, load: &KmapLoad, out: &mut dyn Write) -> io::Result<()> {
+    let KmapLoad { frames, hold_ns, nest, reuse_percent, slots, processes, copies, sleepers, sleep_ns, .. } = load;
     writeln!(out, "machine   {}", set.machine)?;
     writeln!(
         out,
@@ -127,7 +127,7 @@ fn write_load(set: &ResultSet, load: &Load, out: &mut dyn Write) -> io::Result<(
 
 /// What is printed as curves.
 struct Curves<'a> {
-    rows: &'a [Row<'a>],
+    rows: &'a [KmapRuns<'a>],
     cpus: &'a [usize],
     draws: Option<&'a Draws>,
 }
@@ -179,8 +179,8 @@ fn of_linear(runs: &[Mapping], alone: &[Mapping], factor: f64) -> Option<f64> {
 fn result_set(
     args: &BenchArgs,
     machine: &MachineChoice,
-    load: &Load,
-    rows: &[Row],
+    load: &KmapLoad,
+    rows: &[KmapRuns],
     draws: Option<&Draws>,
 ) -> ResultSet {
     let mut set = ResultSet::new("bench", args.seed, info::of(machine));
@@ -205,7 +205,7 @@ fn result_set(
     set
 }
 
-fn measured(args: &BenchArgs, load: &Load, arm: &Arm, runs: &[Mapping]) -> Measured {
+fn measured(args: &BenchArgs, load: &KmapLoad, arm: &KmapArm, runs: &[Mapping]) -> Measured {
     let sum = |count: fn(&Mapping) -> u64| runs.iter().map(count).sum();
     let params = json!({
         "scheme": arm.scheme,

@@ -1,7 +1,7 @@
 //! The flags of the workload kmap.
 
 use clap::Args;
-use faultless_bench::kmap::Load;
+use faultless_bench::kmap::KmapLoad;
 use faultless_kmap::registry::SCHEMES;
 use faultless_kmap::{Costs, NEST_MOST, pool};
 
@@ -105,13 +105,13 @@ impl KmapArgs {
     }
 
     /// Returns what each thread does.
-    pub fn load(&self, processes: bool, duration_ns: Option<u64>) -> Result<Load, Failure> {
+    pub fn load(&self, processes: bool, duration_ns: Option<u64>) -> Result<KmapLoad, Failure> {
         let ns = |written: &Option<Written>, usual: u64| written.as_ref().map_or(usual, |written| written.ns);
         let nest = self.nest.unwrap_or(if self.copy { 2 } else { 1 });
         if self.copy && (nest < 2 || self.frames == Some(1)) {
             return Err(Failure::usage("--copy takes two frames: --nest must be 2 or more, and so must --frames"));
         }
-        Ok(Load {
+        Ok(KmapLoad {
             frames: self.frames.unwrap_or(4096) as usize,
             hold_ns: ns(&self.hold, 200),
             nest: nest.into(),

@@ -20,7 +20,7 @@ use faultless_outline::{OUTLINE, outline};
 use faultless_plan::processes;
 use faultless_plan::{Losses, Pace};
 use faultless_replay::Checking;
-use faultless_replay::experiment::{self, Outcome, Setup};
+use faultless_replay::experiment::{self, ReplayOutcome, ReplaySetup};
 use faultless_replay::patterned::{DEFAULT_THRESHOLD_BYTES, Patterned};
 use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Missing, ReadError, Trace};
@@ -190,7 +190,7 @@ fn emptiness(trace: &Trace) -> Option<String> {
     Some(format!("the trace holds no page fault, so there is nothing to replay and nothing to check: {why}"))
 }
 
-fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
+fn setup(args: &ReplayArgs) -> Result<ReplaySetup, Failure> {
     let machine = args.machine.choice()?;
     let cpus = match args.cpus.as_slice() {
         [] => machine.simulated().map_or_else(|| vec![host::cpus()], |spec| vec![spec.nr_cpus()]),
@@ -201,7 +201,7 @@ fn setup(args: &ReplayArgs) -> Result<Setup, Failure> {
         let told = format!("--pattern needs a design of ours: {HOST_DESIGN} has no memory that starts as a byte");
         return Err(Failure::usage(told));
     }
-    Ok(Setup {
+    Ok(ReplaySetup {
         machine,
         jobs: args.machine.jobs(),
         designs: distinct(&args.design),
@@ -223,7 +223,13 @@ fn progress_bar(passes: usize) -> ProgressBar {
     ProgressBar::new(passes as u64).with_style(style)
 }
 
-fn print(args: &ReplayArgs, trace: &Trace, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
+fn print(
+    args: &ReplayArgs,
+    trace: &Trace,
+    setup: &ReplaySetup,
+    outcome: &ReplayOutcome,
+    color: Color,
+) -> Result<(), Failure> {
     let machine = info::of(&setup.machine);
     let mut name = args.file.file_name().map_or(args.file.display().to_string(), |name| name.to_string_lossy().into());
     if let Some(who) = &args.process {
@@ -240,7 +246,7 @@ fn print(args: &ReplayArgs, trace: &Trace, setup: &Setup, outcome: &Outcome, col
 }
 
 /// Says on stderr what did not come out as recorded.
-fn complain(args: &ReplayArgs, outcome: &Outcome, color: Color) {
+fn complain(args: &ReplayArgs, outcome: &ReplayOutcome, color: Color) {
     const SHOWN: usize = 10;
     let checks = &outcome.checks;
     for (arm, mismatch) in checks.first_mismatches.iter().take(SHOWN) {

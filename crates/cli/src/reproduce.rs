@@ -105,7 +105,7 @@ pub fn run(args: &ReproduceArgs, color: Color) -> Result<ExitCode, Failure> {
         rows: &results
             .iter()
             .flat_map(|(table, rows)| rows.iter().map(|row| row.fields(table)))
-            .chain(maps.iter().map(kmap::Row::fields))
+            .chain(maps.iter().map(kmap::KmapRow::fields))
             .collect::<Vec<_>>(),
     };
     args.output.hand_out_table(&set, &table, |out| write(&results, &maps, args, out), color)?;
@@ -157,7 +157,7 @@ fn draws(table: &Table, args: &ReproduceArgs) -> BTreeMap<&'static str, Draws> {
 }
 
 /// Runs the table of kernel maps.
-fn run_kmap(args: &ReproduceArgs) -> Result<Vec<kmap::Row>, Failure> {
+fn run_kmap(args: &ReproduceArgs) -> Result<Vec<kmap::KmapRow>, Failure> {
     let nr_seeds = nr_seeds(args);
     let bar = progress_bar(kmap::NAME, kmap::RUNS as u64 * u64::from(nr_seeds));
     let jobs = args.jobs.map_or_else(host::cpus, usize::from);
@@ -188,19 +188,19 @@ fn result_set(
     args: &ReproduceArgs,
     tables: &[&Table],
     results: &[(&Table, Vec<Row>)],
-    maps: Option<&Vec<kmap::Row>>,
+    maps: Option<&Vec<kmap::KmapRow>>,
 ) -> ResultSet {
     let machines = machines(results, maps.is_some_and(|maps| !maps.is_empty()));
     let mut set = ResultSet::new("reproduce", args.seed, machines.first().cloned().unwrap_or_default());
     if let Some(maps) = maps {
-        set.checks.insert(kmap::NAME.into(), maps.iter().map(kmap::Row::json).collect());
+        set.checks.insert(kmap::NAME.into(), maps.iter().map(kmap::KmapRow::json).collect());
     }
     for (table, rows) in results {
         set.checks.insert(table.name.into(), rows.iter().map(Row::json).collect());
     }
     let asked = tables.iter().map(|table| table.cases.len()).sum::<usize>() * nr_seeds(args) as usize;
     let done: usize = results.iter().flat_map(|(_, rows)| rows).map(|row| row.base.len()).sum();
-    let lacks_maps = maps.is_some_and(|maps| maps.first().map_or(0, kmap::Row::nr_seeds) < nr_seeds(args) as usize);
+    let lacks_maps = maps.is_some_and(|maps| maps.first().map_or(0, kmap::KmapRow::nr_seeds) < nr_seeds(args) as usize);
     if done == asked && lacks_maps {
         set.mark_interrupted("some runs of the kernel maps are missing");
     }
@@ -213,7 +213,7 @@ fn result_set(
 /// Writes the tables, and the machines' parameters behind them.
 fn write(
     results: &[(&Table, Vec<Row>)],
-    maps: &[kmap::Row],
+    maps: &[kmap::KmapRow],
     args: &ReproduceArgs,
     out: &mut dyn Write,
 ) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use faultless_bench::report::bench::over_draws;
-use faultless_bench::rwsem::{self, Arm, Load, Taken};
+use faultless_bench::rwsem::{self, RwsemArm, RwsemLoad, Taken};
 use faultless_bench::spread::Draws;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::designs::SEMAPHORES;
@@ -31,7 +31,7 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     let is_simulated = machine.simulated().is_some();
     let own = &args.rwsem;
     let (readers, writers) = own.readers.unwrap_or((1, 1));
-    let load = Load {
+    let load = RwsemLoad {
         readers,
         writers,
         section_ns: own.section.unwrap_or(100),
@@ -39,9 +39,10 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
         duration_ns: args.duration.unwrap_or(if is_simulated { SIMULATED_NS } else { NATIVE_NS }),
     };
     let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
-    let of =
-        |semaphore: &String| cpus.iter().map(|&cpus| Arm { semaphore: semaphore.clone(), cpus }).collect::<Vec<_>>();
-    let arms: Vec<Arm> = semaphores.iter().flat_map(of).collect();
+    let of = |semaphore: &String| {
+        cpus.iter().map(|&cpus| RwsemArm { semaphore: semaphore.clone(), cpus }).collect::<Vec<_>>()
+    };
+    let arms: Vec<RwsemArm> = semaphores.iter().flat_map(of).collect();
     args.output.prepare()?;
     on_interrupt();
     let draws = draws(args, machine)?;
@@ -53,7 +54,7 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     });
     bar.finish_and_clear();
     let runs = runs.map_err(Failure::new)?;
-    let rows: Vec<(&Arm, &Vec<Taken>)> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
+    let rows: Vec<(&RwsemArm, &Vec<Taken>)> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
     let set = result_set(args, machine, (&load, draws.as_ref()), &rows);
     let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
@@ -81,7 +82,7 @@ fn p999s(runs: &[Taken]) -> Vec<f64> {
     runs.iter().filter_map(Taken::write_p999_ns).collect()
 }
 
-fn fields(&(arm, runs): &(&Arm, &Vec<Taken>)) -> Vec<String> {
+fn fields(&(arm, runs): &(&RwsemArm, &Vec<Taken>)) -> Vec<String> {
     let (rate, p999) = (summarize(&rates(runs)), summarize(&p999s(runs)));
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.0}"));
     vec![
@@ -98,12 +99,12 @@ fn fields(&(arm, runs): &(&Arm, &Vec<Taken>)) -> Vec<String> {
 /// cases.
 fn write(
     set: &ResultSet,
-    (load, draws): (&Load, Option<&Draws>),
+    (load, draws): (&RwsemLoad, Option<&Draws>),
     cpus: &[usize],
-    rows: &[(&Arm, &Vec<Taken>)],
+    rows: &[(&RwsemArm, &Vec<Taken>)],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let Load { readers, writers, section_ns, threads_per_cpu, .. } = load;
+    let RwsemLoad { readers, writers, section_ns, threads_per_cpu, .. } = load;
     writeln!(out, "machine   {}", set.machine)?;
     writeln!(
         out,
@@ -135,13 +136,13 @@ fn write(
 fn result_set(
     args: &BenchArgs,
     machine: &MachineChoice,
-    (load, draws): (&Load, Option<&Draws>),
-    rows: &[(&Arm, &Vec<Taken>)],
+    (load, draws): (&RwsemLoad, Option<&Draws>),
+    rows: &[(&RwsemArm, &Vec<Taken>)],
 ) -> ResultSet {
     let mut set = ResultSet::new("bench", args.seed, info::of(machine));
     set.more.insert("duration_ns".into(), load.duration_ns.into());
     let workload = format!("rwsem --readers {}:{} --section {}ns", load.readers, load.writers, load.section_ns);
-    let measured = |arm: &Arm, runs: &[Taken], metric: &str, unit: &str, samples: Vec<f64>| Measured {
+    let measured = |arm: &RwsemArm, runs: &[Taken], metric: &str, unit: &str, samples: Vec<f64>| Measured {
         workload: workload.clone(),
         mode: Mode::Threads,
         design: "-".into(),

@@ -13,7 +13,7 @@ use clap::Args;
 use faultless_bench::high::Memory;
 use faultless_bench::measure::{self, Mode, PlacementPolicy};
 use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_set};
-use faultless_bench::stat::{self, Arm, Locks, NO_DESIGN, Outcome, Setup, Subject, Tap};
+use faultless_bench::stat::{self, Locks, NO_DESIGN, StatArm, StatOutcome, StatSetup, Subject, Tap};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::designs::{DEFAULT_DESIGN, DEFAULT_SEMAPHORE, SEMAPHORES};
@@ -139,14 +139,14 @@ pub fn run(args: &StatArgs, color: Color) -> Result<ExitCode, Failure> {
     warn(args, &setup, color);
     on_interrupt();
     let bar = progress_bar(setup.arms().len() * setup.runs);
-    let tap = |arm: &Arm, run: usize| tap(args, arm, run);
+    let tap = |arm: &StatArm, run: usize| tap(args, arm, run);
     let outcome = stat::run(&setup, &tap, &|made| bar.set_position(made as u64));
     bar.finish_and_clear();
     print(args, &setup, &outcome, color)?;
     Ok(complain(&outcome, color))
 }
 
-fn setup(args: &StatArgs) -> Result<Setup, Failure> {
+fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
     let machine = machine::find(&args.machine)?;
     let chosen = events::choose(&args.event.join(","));
     let events = chosen.map_err(|wrong| Failure::usage(unknown("event", &wrong, events::known())))?;
@@ -166,7 +166,7 @@ fn setup(args: &StatArgs) -> Result<Setup, Failure> {
     measure::check_designs(&machine, &designs).map_err(Failure::usage)?;
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let events = if is_maps && !has_choice { Vec::new() } else { events };
-    Ok(Setup {
+    Ok(StatSetup {
         designs,
         semaphores: known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?,
         cpus: distinct(&cpus),
@@ -260,7 +260,7 @@ fn open(path: &Path) -> Result<Subject, Failure> {
 }
 
 /// Opens the stream of a run, if there is to be one.
-fn tap(args: &StatArgs, arm: &Arm, run: usize) -> Option<Tap> {
+fn tap(args: &StatArgs, arm: &StatArm, run: usize) -> Option<Tap> {
     if !args.trace {
         return None;
     }
@@ -271,7 +271,7 @@ fn tap(args: &StatArgs, arm: &Arm, run: usize) -> Option<Tap> {
     Some(tap)
 }
 
-fn warn(args: &StatArgs, setup: &Setup, color: Color) {
+fn warn(args: &StatArgs, setup: &StatSetup, color: Color) {
     let there_are = host::cpus();
     let is_native = setup.machine.simulated().is_none();
     if let Some(many) = setup.cpus.iter().find(|&&cpus| is_native && cpus > there_are) {
@@ -298,7 +298,7 @@ fn progress_bar(runs: usize) -> ProgressBar {
     ProgressBar::new(runs as u64).with_style(style)
 }
 
-fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Result<(), Failure> {
+fn print(args: &StatArgs, setup: &StatSetup, outcome: &StatOutcome, color: Color) -> Result<(), Failure> {
     let machine = info::of(&setup.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let has_pace = !matches!(setup.subject, Subject::KernelMaps { .. }) || !args.locks;
@@ -315,7 +315,7 @@ fn print(args: &StatArgs, setup: &Setup, outcome: &Outcome, color: Color) -> Res
 }
 
 /// Says on stderr what failed; returns the exit code.
-fn complain(outcome: &Outcome, color: Color) -> ExitCode {
+fn complain(outcome: &StatOutcome, color: Color) -> ExitCode {
     let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| (&arm.arm, error)));
     let mut code = ExitCode::SUCCESS;
     for (arm, error) in failed {

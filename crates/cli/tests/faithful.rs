@@ -4,6 +4,7 @@ mod support;
 
 use std::process::Command;
 
+use faultless_machine::designs::design_lines;
 use serde_json::Value;
 use support::{Place, err, faultless, has_tracepoints, out};
 
@@ -19,8 +20,9 @@ fn replays_cleanly(name: &str) {
         return;
     }
     place.record_ok(&[], &[program.to_str().unwrap()]);
-    let designs = "mmap-sem,spf-srcu,spf-v9,spf-v11,vma-lock,linux";
-    let output = faultless().args(["replay", "-r", "1", "--design", designs]).arg(place.trace()).output().unwrap();
+    let designs: Vec<&str> = design_lines().map(|line| line.name).collect();
+    let output =
+        faultless().args(["replay", "-r", "1", "--design", &designs.join(",")]).arg(place.trace()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{name}: {}", err(&output));
     assert!(out(&output).contains("mismatches 0"), "{name}: {}", out(&output));
 }

@@ -55,7 +55,7 @@ pub struct Access {
 }
 
 type Body<'a> = &'a (dyn Fn(usize) + Sync);
-type Thread = Coroutine<(), (), (), DefaultStack>;
+type Fiber = Coroutine<(), (), (), DefaultStack>;
 
 thread_local! {
     static ENGINE: Cell<*const Engine<'static>> = const { Cell::new(std::ptr::null()) };
@@ -177,7 +177,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Resumes one coroutine after the other; returns who began.
-    fn drive(&self, threads: &mut Vec<Thread>) -> usize {
+    fn drive(&self, threads: &mut Vec<Fiber>) -> usize {
         let runnable = self.runnable();
         if runnable == 0 {
             return 0;
@@ -203,7 +203,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Makes the coroutines of the threads that were added.
-    fn create(&self, threads: &mut Vec<Thread>) {
+    fn create(&self, threads: &mut Vec<Fiber>) {
         let arguments = self.arguments.borrow();
         while threads.len() < arguments.len() {
             let (number, argument) = (threads.len(), arguments[threads.len()]);

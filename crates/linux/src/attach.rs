@@ -136,11 +136,11 @@ pub fn attach(options: &Options, joining: &Joining, progress: &dyn Fn(u64)) -> R
 fn write(
     options: &Options,
     sources: &Sources,
-    watched: Watched,
+    watched: AttachedRun,
     output: &Output,
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
-    let Watched { company, drained, end, frozen, mut header } = watched;
+    let AttachedRun { company, drained, end, frozen, mut header } = watched;
     let End { interrupted_by, beside, newcomers, is_over, .. } = end;
     header.is_interrupted = interrupted_by.is_some();
     let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
@@ -239,7 +239,7 @@ impl Scope {
 }
 
 /// What watching gave.
-struct Watched {
+struct AttachedRun {
     company: Company,
     drained: Drained,
     end: End,
@@ -256,7 +256,7 @@ fn watch(
     (sources, measured): (&Sources, Measured),
     signals: &Signals,
     raw: &mut RawFolder,
-) -> Result<Watched, RecordError> {
+) -> Result<AttachedRun, RecordError> {
     let mut beside = beside(joining, signals)?;
     let mut targets = find(&joining.who)?;
     let open_files = host::raise_open_files();
@@ -306,15 +306,15 @@ fn watch(
     let ((company, header, frozen), mut end) = (begun?, end?);
     let company = Company { late: std::mem::take(&mut end.late), ..company };
     let frozen = frozen.map(|frozen| frozen + end.frozen);
-    Ok(Watched { company, drained, end, frozen, header })
+    Ok(AttachedRun { company, drained, end, frozen, header })
 }
 
 /// Returns how who comes to a group later is watched.
-fn late_means(scope: Scope, session: &Session) -> late::Means {
+fn late_means(scope: Scope, session: &Session) -> late::WatchMeans {
     match (scope, session.programs()) {
-        (Scope::Threads, _) => late::Means::Threads,
-        (Scope::Cpus, None) => late::Means::Cpus,
-        (Scope::Cpus, Some(programs)) => late::Means::Programs(programs.watcher()),
+        (Scope::Threads, _) => late::WatchMeans::Threads,
+        (Scope::Cpus, None) => late::WatchMeans::Cpus,
+        (Scope::Cpus, Some(programs)) => late::WatchMeans::Programs(programs.watcher()),
     }
 }
 
@@ -442,7 +442,7 @@ fn wait(
     joining: &Joining,
     targets: &mut Vec<Target>,
     (mut beside, ends): (Option<&mut Child>, Option<&Ends>),
-    (means, keep): (late::Means, Keep<'_>),
+    (means, keep): (late::WatchMeans, Keep<'_>),
     signals: &Signals,
     bounded: &Bounded<'_>,
 ) -> Result<End, RecordError> {
@@ -485,7 +485,7 @@ fn wait(
 }
 
 /// Returns the watch over the control group, if there is one.
-fn newcomers<'a>(joining: &'a Joining, means: late::Means, targets: &[Target]) -> Option<Newcomers<'a>> {
+fn newcomers<'a>(joining: &'a Joining, means: late::WatchMeans, targets: &[Target]) -> Option<Newcomers<'a>> {
     let Who::Cgroup(path) = &joining.who else { return None };
     let look = match joining.snapshot {
         SnapshotMode::Live => late::Look::Live,

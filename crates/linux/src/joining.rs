@@ -44,7 +44,7 @@ use crate::session::{Session, Setup, StackRings, map_as_permitted, online_cpus};
 use crate::sources::Sources;
 use crate::spool::Spool;
 use crate::stacks::StackOptions;
-use crate::target::{RawCall, Target, Unjoinable, Whereabouts, whereabouts};
+use crate::target::{NumberedCall, Target, Unjoinable, Whereabouts, whereabouts};
 
 /// Instead of a thread's number: whoever runs on a CPU.
 const EVERYONE: i32 = -1;
@@ -80,7 +80,7 @@ pub(crate) struct Joined {
     /// The thread that each event was opened for, by the event's number.
     pub(crate) owners: HashMap<u64, u32>,
     /// The memory calls that threads were seen asleep in once all events were open, by the thread's number.
-    pub(crate) inside: HashMap<u32, RawCall>,
+    pub(crate) inside: HashMap<u32, NumberedCall>,
 }
 
 /// What events are opened for.
@@ -120,7 +120,7 @@ pub(crate) fn join(
 ) -> Result<(Session, Joined), (i32, Unjoinable)> {
     let fail = |pid: i32| move |error| (pid, Unjoinable::of(pid, "watching it", error));
     let first = targets.first().map_or(0, |target| target.pid);
-    let mut joining = Joining::new(sources, setup, scope, programs).map_err(fail(first))?;
+    let mut joining = Joiner::new(sources, setup, scope, programs).map_err(fail(first))?;
     let mut nr_quiet = 0;
     for nr_before in 0..PASSES_MOST {
         let now = now_ns();
@@ -183,7 +183,7 @@ impl Settling {
 }
 
 /// Joining under way.
-struct Joining<'a> {
+struct Joiner<'a> {
     sources: &'a Sources,
     setup: &'a Setup,
     scope: Scope,
@@ -200,7 +200,7 @@ struct Joining<'a> {
     joined: Joined,
 }
 
-impl<'a> Joining<'a> {
+impl<'a> Joiner<'a> {
     fn new(sources: &'a Sources, setup: &'a Setup, scope: Scope, programs: Option<Programs>) -> io::Result<Self> {
         let mut joining = Self {
             sources,

@@ -33,7 +33,7 @@ use crate::target::{self, Target, Unjoinable};
 
 /// How whoever runs is watched.
 #[derive(Clone, Debug)]
-pub(crate) enum Means {
+pub(crate) enum WatchMeans {
     /// By programs that must be told whom to watch.
     Programs(Watcher),
     /// By events of each CPU.
@@ -53,7 +53,7 @@ pub(crate) enum Look {
 #[derive(Debug)]
 pub(crate) struct Newcomers<'a> {
     path: &'a Path,
-    means: Means,
+    means: WatchMeans,
     look: Look,
     /// Since when each member is recorded.
     since_ns: HashMap<i32, u64>,
@@ -65,7 +65,7 @@ pub(crate) struct Newcomers<'a> {
 
 impl<'a> Newcomers<'a> {
     /// Begins with those who were joined with the recording's begin.
-    pub(crate) fn new(path: &'a Path, means: Means, look: Look, targets: &[Target]) -> Self {
+    pub(crate) fn new(path: &'a Path, means: WatchMeans, look: Look, targets: &[Target]) -> Self {
         let now = now_ns();
         let since_ns = targets.iter().map(|target| (target.pid, now)).collect();
         Self { path, means, look, since_ns, unjoined: BTreeMap::new(), frozen: Duration::ZERO }
@@ -101,9 +101,9 @@ impl<'a> Newcomers<'a> {
 
     fn join_one(&mut self, target: &Target) -> Result<Company, Unjoinable> {
         match &self.means {
-            Means::Programs(watcher) => watcher.watch(target.pid),
-            Means::Cpus => {}
-            Means::Threads => return Err(Unjoinable::Absent),
+            WatchMeans::Programs(watcher) => watcher.watch(target.pid),
+            WatchMeans::Cpus => {}
+            WatchMeans::Threads => return Err(Unjoinable::Absent),
         }
         let now = now_ns();
         let mut joined = Joined { open_ns: now, complete_ns: now, ..Joined::default() };

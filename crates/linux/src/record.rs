@@ -191,11 +191,11 @@ fn write(
     options: &Options,
     sources: &Sources,
     mut header: Header,
-    watched: Watched,
+    watched: RecordedRun,
     output: &Output,
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
-    let Watched {
+    let RecordedRun {
         pid,
         outcome,
         drained: Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. },
@@ -288,7 +288,7 @@ fn refused(what: &'static str, error: io::Error) -> RecordError {
 }
 
 /// What watching gave.
-struct Watched {
+struct RecordedRun {
     pid: i32,
     outcome: Outcome,
     drained: Drained,
@@ -301,7 +301,7 @@ fn watch(
     sources: &Sources,
     (header, raw): (&Header, &mut RawFolder),
     (signals, trial): (&Signals, Session),
-) -> Result<Watched, RecordError> {
+) -> Result<RecordedRun, RecordError> {
     let program = |error| RecordError::Program { name: argv[0].to_string_lossy().into_owned(), error };
     let launch = Launch { argv, huge_pages: options.huge_pages, mask: signals.mask_before() };
     let mut child = Child::spawn(&launch).map_err(program)?;
@@ -327,5 +327,5 @@ fn watch(
     }
     let drained = drain.stop()?;
     open_files.iter().for_each(host::set_open_files);
-    Ok(Watched { pid: child.pid(), outcome, drained })
+    Ok(RecordedRun { pid: child.pid(), outcome, drained })
 }

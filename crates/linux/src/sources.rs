@@ -121,11 +121,11 @@ impl Sources {
 }
 
 /// What is watched, with the kernel's filter.
-pub(crate) type Watched = (Watch, Option<String>);
+pub(crate) type FilteredWatch = (Watch, Option<String>);
 
 impl Sources {
     /// Returns what is watched for call chains.
-    pub(crate) fn stack_watches(&self, stacks: StackOptions) -> Vec<Watched> {
+    pub(crate) fn stack_watches(&self, stacks: StackOptions) -> Vec<FilteredWatch> {
         let faults = |id| (stacks.fault_period > 0).then_some((Watch::ChainOfFaults(id, stacks), None));
         match self {
             Self::Tracepoints(points) => {

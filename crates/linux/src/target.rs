@@ -199,7 +199,7 @@ impl Unjoinable {
 }
 
 /// A memory call: its number and its arguments.
-pub(crate) type RawCall = (i64, [u64; 6]);
+pub(crate) type NumberedCall = (i64, [u64; 6]);
 
 /// Where a thread was just seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub(crate) enum Whereabouts {
     /// Asleep in another call than those that are recorded, or ended.
     Outside,
     /// Asleep inside this memory call.
-    Inside(RawCall),
+    Inside(NumberedCall),
     /// It ran, or makes a task.
     Unknown,
 }

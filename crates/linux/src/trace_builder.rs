@@ -24,7 +24,7 @@ use crate::files::FileTable;
 use crate::numbers;
 use crate::rights::Rights;
 use crate::stacks::{Caught, Code, Keeper, StackOptions};
-use crate::target::RawCall;
+use crate::target::NumberedCall;
 use crate::wire::{Body, Context, Forked, Mapping, Record, Sample};
 
 /// What waits for its thread's beginning longer than this belongs to a thread whose making was lost.
@@ -51,7 +51,7 @@ pub(crate) struct TraceBuilder {
     /// The thread that each event was opened for; empty where records carry no events.
     owners: HashMap<u64, u32>,
     /// The memory calls that threads were seen asleep in since then.
-    inside: HashMap<u32, RawCall>,
+    inside: HashMap<u32, NumberedCall>,
     /// Who is still to be joined, the first one last.
     late: Vec<Company>,
     /// Those of them that are being joined: their threads' indices.

@@ -118,13 +118,13 @@ pub(crate) enum Numbers {
 
 #[derive(Debug)]
 enum Samples {
-    Tracepoints(Box<Layout>),
+    Tracepoints(Box<TracepointLayout>),
     Software,
 }
 
 /// Where the fields of the tracepoints lie.
 #[derive(Debug)]
-struct Layout {
+struct TracepointLayout {
     flags: usize,
     outer_tid: usize,
     fault_user: FaultLayout,
@@ -157,7 +157,7 @@ impl Decoder {
     /// Returns a decoder for what these sources give.
     pub(crate) fn new(sources: &Sources, numbers: Numbers, stacks: Option<StackOptions>) -> io::Result<Self> {
         let samples = match sources {
-            Sources::Tracepoints(points) => Samples::Tracepoints(Box::new(Layout::new(points)?)),
+            Sources::Tracepoints(points) => Samples::Tracepoints(Box::new(TracepointLayout::new(points)?)),
             Sources::Software => Samples::Software,
         };
         Ok(Self { samples, numbers, method: stacks.map(|stacks| stacks.method) })
@@ -281,7 +281,7 @@ fn software_fault(bytes: &[u8]) -> Option<Record> {
     Some(Record { tid: u32_at(bytes, 12)?, time_ns: u64_at(bytes, 16)?, bytes: 0, event: 0, body })
 }
 
-impl Layout {
+impl TracepointLayout {
     fn new(points: &Tracepoints) -> io::Result<Self> {
         Ok(Self {
             flags: points.sys_enter.offset("common_flags")?,

@@ -43,16 +43,16 @@ pub const DEFAULT: &str = "faults,spf,spf-failed,pagefault:*,cow,tlb_shootdown";
 
 /// Returns whether a design of the virtual memory has an event at all: what it can never do is not 0, but not there.
 pub fn is_counted(design: &str, event: &str) -> bool {
-    with_design::<Native, _>(design, DEFAULT_SEMAPHORE, Counted(event)).unwrap_or(event != BUSY)
+    with_design::<Native, _>(design, DEFAULT_SEMAPHORE, CountsEvent(event)).unwrap_or(event != BUSY)
 }
 
 /// The give-up of designs that don't wait for the page-table lock.
 const BUSY: &str = "pagefault:spf_pte_lock";
 
 /// Says whether a design has an event.
-struct Counted<'a>(&'a str);
+struct CountsEvent<'a>(&'a str);
 
-impl DesignVisitor<Native> for Counted<'_> {
+impl DesignVisitor<Native> for CountsEvent<'_> {
     type Output = bool;
 
     fn visit<D: Design<Native>>(self, _: GenerationOf<Native, D>) -> bool {

@@ -14,13 +14,13 @@ use faultless_vm::{AccessError, CallError, Signal, VirtAddr};
 use super::world::Process;
 
 /// What a call answers: a value or an error's number.
-pub(super) type Answer = Result<u64, i32>;
+pub(super) type CallResult = Result<u64, i32>;
 
 fn errno(error: CallError) -> i32 {
     error.errno()
 }
 
-fn done<T>(result: Result<T, CallError>) -> Answer {
+fn done<T>(result: Result<T, CallError>) -> CallResult {
     result.map(|_| 0).map_err(errno)
 }
 
@@ -40,12 +40,15 @@ fn calls<'a, P: Platform<Embedding = Usual>, D: Design<P>>(process: &'a Process<
     Calls::new(process.guest.space())
 }
 
-fn plain(answer: faultless_abi::Answer) -> Answer {
+fn plain(answer: faultless_abi::Answer) -> CallResult {
     answer.map_err(Errno::number)
 }
 
 /// Runs a call.
-pub(super) fn call<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+pub(super) fn call<P: Platform<Embedding = Usual>, D: Design<P>>(
+    process: &Process<'_, '_, P, D>,
+    op: &Op,
+) -> CallResult {
     let calls = calls(process);
     let [a, b, c, d, e, _] = op.args;
     plain(match op.call {
@@ -74,7 +77,7 @@ pub(super) fn call<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Proce
 }
 
 /// mincore(2): the vector is folded into the answer, and may be one that can't be written.
-fn mincore<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+fn mincore<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> CallResult {
     let [start, len, is_bad, ..] = op.args;
     let vector = if is_bad == 1 { USER_END } else { 0 };
     let mut bits = Vec::new();
@@ -86,7 +89,7 @@ fn mincore<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '
 }
 
 /// mmap(2), with the file that stands behind the descriptor.
-fn mmap<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> Answer {
+fn mmap<P: Platform<Embedding = Usual>, D: Design<P>>(process: &Process<'_, '_, P, D>, op: &Op) -> CallResult {
     let file = File::from_argument(op.args[4]);
     plain(calls(process).mmap(op.args, open_file(process, file)))
 }
@@ -117,7 +120,7 @@ fn output<P: Platform<Embedding = Usual>, D: Design<P>>(
     process: &Process<'_, '_, P, D>,
     start: u64,
     len: u64,
-) -> Answer {
+) -> CallResult {
     let len = len.min(PIPE_BYTES);
     if !is_user_range(start, len) {
         return Err(libc::EFAULT);
@@ -135,7 +138,7 @@ fn input<P: Platform<Embedding = Usual>, D: Design<P>>(
     start: u64,
     len: u64,
     number: u64,
-) -> Answer {
+) -> CallResult {
     let len = len.min(PIPE_BYTES);
     if !is_user_range(start, len) {
         return Err(libc::EFAULT);
@@ -148,7 +151,7 @@ fn input<P: Platform<Embedding = Usual>, D: Design<P>>(
 }
 
 /// write(2) to /dev/null, which counts without looking.
-fn discard(start: u64, len: u64) -> Answer {
+fn discard(start: u64, len: u64) -> CallResult {
     const MOST: u64 = 0x7fff_f000;
     match () {
         () if !is_user_range(start, len) => Err(libc::EFAULT),
@@ -160,7 +163,7 @@ fn truncate<P: Platform<Embedding = Usual>, D: Design<P>>(
     process: &Process<'_, '_, P, D>,
     file: File,
     len: u64,
-) -> Answer {
+) -> CallResult {
     if len > i64::MAX as u64 {
         return Err(libc::EINVAL);
     }

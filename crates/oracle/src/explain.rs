@@ -42,25 +42,25 @@ pub(super) fn judge<P: TestPlatform, D: Design<P>>(
     answer: &Answer,
     conditions: &Conditions,
 ) -> Result<Verdicts, Finding> {
-    let verdicts = match explain(vm, sequence, answer, conditions, Side::Kernel, Unmapping::OneStep) {
+    let verdicts = match explain(vm, sequence, answer, conditions, Party::Kernel, Unmapping::OneStep) {
         Err(Finding::Unexplained { .. }) => {
-            explain(vm, sequence, answer, conditions, Side::Kernel, Unmapping::TwoSteps)
+            explain(vm, sequence, answer, conditions, Party::Kernel, Unmapping::TwoSteps)
         }
         result => result,
     }?;
     let own = at_once(vm, machine, sequence, conditions)?;
-    explain(vm, sequence, &own, conditions, Side::Vm, Unmapping::OneStep)?;
+    explain(vm, sequence, &own, conditions, Party::Vm, Unmapping::OneStep)?;
     Ok(verdicts)
 }
 
 /// Whose outcomes are explained.
 #[derive(Clone, Copy)]
-enum Side {
+enum Party {
     Kernel,
     Vm,
 }
 
-impl Side {
+impl Party {
     const fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -82,7 +82,7 @@ fn explain<P: TestPlatform, D: Design<P>>(
     sequence: &Sequence,
     answer: &Answer,
     conditions: &Conditions,
-    side: Side,
+    side: Party,
     unmapping: Unmapping,
 ) -> Result<Verdicts, Finding> {
     let mut order = Order::first(&sequence.ops, answer, unmapping);

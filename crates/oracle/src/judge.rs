@@ -314,7 +314,7 @@ impl Jury {
 
     /// Compares one sequence under each design; returns what the kernel made of it, too. A sequence of a user that is
     /// not here runs as the first that is.
-    pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Vec<Verdict>), HostError> {
+    pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Vec<DesignVerdict>), HostError> {
         let place = self.hosts.iter().position(|host| host.user() == sequence.user).unwrap_or(0);
         let sequence = Sequence { user: self.hosts[place].user(), ..sequence.clone() };
         let batch = ask(&mut self.hosts[place], vec![sequence], self.checking)?;
@@ -325,10 +325,10 @@ impl Jury {
 }
 
 /// A design's name, and what it differs in.
-pub type Verdict = (&'static str, Result<(), Finding>);
+pub type DesignVerdict = (&'static str, Result<(), Finding>);
 
 /// Awaits a design's verdict; one that hangs is left to itself, and started anew.
-fn verdict(subject: &mut Subject) -> Verdict {
+fn verdict(subject: &mut Subject) -> DesignVerdict {
     let report = subject.receive(PATIENCE);
     let finding = match report.as_ref().and_then(|report| report.first()) {
         None => Err(Finding::Hang),

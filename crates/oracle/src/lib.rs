@@ -38,7 +38,7 @@ mod world;
 pub use batch::Checking;
 pub use finding::Finding;
 pub use generate::Profile;
-pub use judge::{Bench, Difference, Jury, Outcomes, Settings, Verdict, replay, run};
+pub use judge::{Bench, DesignVerdict, Difference, Jury, Outcomes, Settings, replay, run};
 pub use shrink::{pasteable, shrink};
 pub use subject::Side;
 pub use tally::Tally;

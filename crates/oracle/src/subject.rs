@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use faultless_kmap::{Costs, Shape};
-use faultless_linux::space::Watch;
+use faultless_linux::space::ProgressWatch;
 use faultless_machine::high::{self, Lies, Maps, When, Zones};
 use faultless_machine::windows::RealMemory;
 use faultless_phys::{Memory, Options};
@@ -108,7 +108,7 @@ impl Subject {
             Err(RecvTimeoutError::Timeout) => None,
             heard => Some(heard.ok()),
         };
-        Watch::until(std::process::id(), patience, answer).ok().flatten()
+        ProgressWatch::until(std::process::id(), patience, answer).ok().flatten()
     }
 
     /// Leaves a subject that hangs to itself.

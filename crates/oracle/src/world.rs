@@ -18,7 +18,7 @@ use faultless_vm::{
     PlacementPolicy, Populate, Privileges, ReferenceHandle, SpaceRef, VirtAddr, Vm, WriteNotice, ZeroSource,
 };
 
-use super::abi::{self, Answer};
+use super::abi::{self, CallResult};
 
 /// Names of the objects, as [`ObjectSpec::identity`].
 pub(super) mod identity {
@@ -454,6 +454,6 @@ fn is_refused(op: &Op, outcome: &Outcome) -> bool {
     }
 }
 
-fn answered(answer: Answer) -> Outcome {
+fn answered(answer: CallResult) -> Outcome {
     answer.map_or_else(Outcome::Errno, Outcome::Value)
 }

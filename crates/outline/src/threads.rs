@@ -134,19 +134,19 @@ struct Wait {
 
 impl Wait {
     /// Returns what it was for.
-    fn what(&self) -> What {
+    fn what(&self) -> WaitedFor {
         match () {
-            () if self.held_in.is_some() => What::Lock,
-            () if self.inside.is_some() => What::Call,
-            () if self.is_end => What::End,
-            () => What::Other,
+            () if self.held_in.is_some() => WaitedFor::Lock,
+            () if self.inside.is_some() => WaitedFor::Call,
+            () if self.is_end => WaitedFor::End,
+            () => WaitedFor::Other,
         }
     }
 }
 
 /// What a wait is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum What {
+enum WaitedFor {
     /// The address-space lock (I5).
     Lock,
     /// Something inside a memory call.
@@ -157,7 +157,7 @@ enum What {
     Other,
 }
 
-impl What {
+impl WaitedFor {
     fn name(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -373,7 +373,7 @@ fn states(lane: &Lane) -> String {
 
 /// Returns who waited for whom and for what, how often and how long (I2).
 fn pairs(waits: &[Wait], name: impl Fn(ThreadIndex) -> String) -> Vec<Value> {
-    let mut sums: HashMap<(ThreadIndex, Option<ThreadIndex>, What), (u64, u64)> = HashMap::new();
+    let mut sums: HashMap<(ThreadIndex, Option<ThreadIndex>, WaitedFor), (u64, u64)> = HashMap::new();
     for wait in waits {
         let (count, ns) = sums.entry((wait.waiter, wait.waker, wait.what())).or_default();
         *count += 1;

@@ -31,9 +31,9 @@ impl Layout {
 }
 
 /// The style of a bar, and what it shows.
-pub type Kind<'a> = (&'static str, &'a str);
+pub type BarKind<'a> = (&'static str, &'a str);
 
-/// The style of what is waited for; see [`Kind`].
+/// The style of what is waited for; see [`BarKind`].
 pub const WAITED: &str = "bar hatched s1";
 /// Of lines that move between CPUs.
 pub const LINES: &str = "bar dotted s3";
@@ -52,7 +52,14 @@ pub struct Bars {
 }
 
 /// Writes the plot; `kinds` are what the bars of a row show.
-pub fn write(out: &mut Markup, about: &About<'_>, axis: Axis<'_>, layout: Layout, kinds: &[Kind<'_>], rows: &[Bars]) {
+pub fn write(
+    out: &mut Markup,
+    about: &About<'_>,
+    axis: Axis<'_>,
+    layout: Layout,
+    kinds: &[BarKind<'_>],
+    rows: &[Bars],
+) {
     let height = |_| TOP + layout.row() * rows.len() as f64 + 44.0;
     figure(
         out,
@@ -76,7 +83,7 @@ pub fn write(out: &mut Markup, about: &About<'_>, axis: Axis<'_>, layout: Layout
     );
 }
 
-fn draw(out: &mut Markup, width: Width, axis: Axis<'_>, layout: Layout, kinds: &[Kind<'_>], rows: &[Bars]) {
+fn draw(out: &mut Markup, width: Width, axis: Axis<'_>, layout: Layout, kinds: &[BarKind<'_>], rows: &[Bars]) {
     let right = width.pixels() - 66.0;
     let lengths = rows.iter().flat_map(|row| match layout {
         Layout::Beside => row.lengths.clone(),
@@ -103,7 +110,7 @@ fn draw(out: &mut Markup, width: Width, axis: Axis<'_>, layout: Layout, kinds: &
     }
 }
 
-fn draw_beside(out: &mut Markup, x: &Scale, top: f64, unit: &str, kinds: &[Kind<'_>], row: &Bars) {
+fn draw_beside(out: &mut Markup, x: &Scale, top: f64, unit: &str, kinds: &[BarKind<'_>], row: &Bars) {
     for (nth, (length, (class, name))) in row.lengths.iter().zip(kinds).enumerate() {
         let Some(end) = x.place(*length) else { continue };
         let top = top + 13.0 * nth as f64;
@@ -113,7 +120,7 @@ fn draw_beside(out: &mut Markup, x: &Scale, top: f64, unit: &str, kinds: &[Kind<
     }
 }
 
-fn draw_stacked(out: &mut Markup, x: &Scale, top: f64, unit: &str, kinds: &[Kind<'_>], row: &Bars) {
+fn draw_stacked(out: &mut Markup, x: &Scale, top: f64, unit: &str, kinds: &[BarKind<'_>], row: &Bars) {
     let (mut from, mut sum) = (LEFT, 0.0);
     for (length, (class, name)) in row.lengths.iter().zip(kinds) {
         sum += length;

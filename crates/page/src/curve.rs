@@ -16,7 +16,7 @@ use crate::plot::{About, Axis, Frame, Width, figure, fitting, legend, line_class
 use crate::scale::{Kind, Scale};
 
 /// A line of the plot.
-struct Line {
+struct CurveLine {
     name: String,
     style: Style,
     /// By CPUs: the median, the ends, and whether the rates had converged.
@@ -58,8 +58,8 @@ pub fn write(out: &mut Markup, set: &ResultSet, group: &Group<'_>, names: &[Stri
     );
 }
 
-fn lines(set: &ResultSet, group: &Group<'_>, names: &[String]) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(set: &ResultSet, group: &Group<'_>, names: &[String]) -> Vec<CurveLine> {
+    let mut lines: Vec<CurveLine> = Vec::new();
     for arm in &group.arms {
         let Some(middle) = middle(&arm.samples) else { continue };
         let name = arm_name(set, arm);
@@ -68,7 +68,7 @@ fn lines(set: &ResultSet, group: &Group<'_>, names: &[String]) -> Vec<Line> {
             Some(line) => line.points.push(point),
             None => {
                 let style = Style::of(&name, names);
-                lines.push(Line { name, style, points: vec![point] });
+                lines.push(CurveLine { name, style, points: vec![point] });
             }
         }
     }
@@ -100,7 +100,7 @@ fn apart(width: Width, many: usize) -> f64 {
     (room / many.max(1) as f64).min(7.0)
 }
 
-fn draw(out: &mut Markup, width: Width, lines: &[Line], ideal: &[(f64, f64)], cpus: &[usize]) {
+fn draw(out: &mut Markup, width: Width, lines: &[CurveLine], ideal: &[(f64, f64)], cpus: &[usize]) {
     let points = || lines.iter().flat_map(|line| &line.points);
     let right = width.pixels() - if width == Width::Wide { 122.0 } else { 24.0 };
     let across = cpus.iter().map(|&cpus| cpus as f64);
@@ -136,7 +136,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     format!("M{}", places.collect::<Vec<_>>().join("L"))
 }
 
-fn draw_line(out: &mut Markup, frame: &Frame, line: &Line, shift: f64) {
+fn draw_line(out: &mut Markup, frame: &Frame, line: &CurveLine, shift: f64) {
     let point = |cpus: f64, rate: f64| frame.point(cpus, rate).map(|(x, y)| (x + shift, y));
     let class = line_class(line.style);
     let along = path(line.points.iter().filter_map(|at| point(at.0, at.1)));
@@ -156,10 +156,10 @@ fn draw_line(out: &mut Markup, frame: &Frame, line: &Line, shift: f64) {
 }
 
 /// Writes the names at the lines' right ends, moved apart where they would cover each other, each tied to its end.
-fn draw_names<'a>(out: &mut Markup, frame: &Frame, lines: &'a [Line], ideal: &[(f64, f64)], apart: f64) {
+fn draw_names<'a>(out: &mut Markup, frame: &Frame, lines: &'a [CurveLine], ideal: &[(f64, f64)], apart: f64) {
     let many = lines.len();
     let end = |points: Option<(f64, f64)>| points.and_then(|(x, y)| frame.point(x, y));
-    let of_line = |(place, line): (usize, &'a Line)| {
+    let of_line = |(place, line): (usize, &'a CurveLine)| {
         let (x, y) = end(line.points.last().map(|point| (point.0, point.1)))?;
         Some((y, x + (place as f64 - (many - 1) as f64 / 2.0) * apart, line.name.as_str()))
     };

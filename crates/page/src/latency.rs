@@ -18,7 +18,7 @@ use crate::table::{self, Cell};
 /// The least share of operations that a line goes down to.
 const RAREST: f64 = 1e-5;
 
-struct Line {
+struct LatencyLine {
     name: String,
     style: Style,
     /// Nanoseconds, and the share that takes longer.
@@ -47,7 +47,7 @@ pub fn write(
     machine: &str,
 ) {
     let arms: Vec<&Measured> = group.arms.iter().copied().filter(|arm| arm.cpus == cpus).collect();
-    let lines: Vec<Line> = arms.iter().filter_map(|arm| line(set, arm, of, names)).collect();
+    let lines: Vec<LatencyLine> = arms.iter().filter_map(|arm| line(set, arm, of, names)).collect();
     if lines.is_empty() {
         return;
     }
@@ -86,12 +86,12 @@ pub fn write(
 const NAMED: [(f64, &str, &str); 3] =
     [(0.5, "p50", "median"), (0.01, "p99", "1 % take longer than"), (0.001, "p999", "0.1 % take longer than")];
 
-fn write_table(out: &mut Markup, lines: &[Line], title: &str) {
-    let cell = |line: &Line, wanted: f64| {
+fn write_table(out: &mut Markup, lines: &[LatencyLine], title: &str) {
+    let cell = |line: &LatencyLine, wanted: f64| {
         let found = line.marks.iter().find(|(_, share)| *share == wanted);
         found.map_or_else(|| Cell::text("-"), |(ns, _)| Cell::figure(*ns, Unit::Ns.show(*ns)))
     };
-    let row = |line: &Line| {
+    let row = |line: &LatencyLine| {
         let cells = NAMED.iter().map(|(share, ..)| cell(line, *share));
         std::iter::once(Cell::text(&*line.name)).chain(cells).collect()
     };
@@ -102,7 +102,7 @@ fn write_table(out: &mut Markup, lines: &[Line], title: &str) {
     });
 }
 
-fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option<Line> {
+fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option<LatencyLine> {
     let name = arm_name(set, arm);
     let percentile = |end: &str| beside(set, arm, &format!("{}_{end}_ns", of.prefix));
     let marks: Vec<(f64, f64)> = NAMED
@@ -121,7 +121,7 @@ fn line(set: &ResultSet, arm: &Measured, of: Of<'_>, names: &[String]) -> Option
         }
         None => (marks.clone(), marks),
     };
-    (!points.is_empty()).then_some(Line { name, style, points, marks })
+    (!points.is_empty()).then_some(LatencyLine { name, style, points, marks })
 }
 
 /// Returns the share that takes longer, for each time of a histogram.
@@ -139,7 +139,7 @@ fn longer(histogram: &Histogram) -> Vec<(f64, f64)> {
     points
 }
 
-fn draw(out: &mut Markup, width: Width, lines: &[Line], of: Of<'_>) {
+fn draw(out: &mut Markup, width: Width, lines: &[LatencyLine], of: Of<'_>) {
     let points = || lines.iter().flat_map(|line| line.points.iter().chain(&line.marks));
     let x = Scale::around(Kind::Log, points().map(|point| point.0), (62.0, width.pixels() - 18.0)).with_margin(0.03);
     let lowest = points().map(|point| point.1).fold(0.001, f64::min);
@@ -164,7 +164,7 @@ fn draw(out: &mut Markup, width: Width, lines: &[Line], of: Of<'_>) {
 
 /// Returns where a line is marked: one place in each power of ten of shares, another for each line, so that marks of
 /// lines that lie on each other don't.
-fn signs(line: &Line, place: usize, many: usize) -> Vec<(f64, f64)> {
+fn signs(line: &LatencyLine, place: usize, many: usize) -> Vec<(f64, f64)> {
     if line.points.len() <= line.marks.len() {
         return line.marks.clone();
     }

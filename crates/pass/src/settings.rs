@@ -83,8 +83,7 @@ pub enum ReplayError {
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(Unknown::Design) => write!(f, "there is no such design"),
-            Self::Unknown(Unknown::Semaphore) => write!(f, "there is no such semaphore"),
+            Self::Unknown(name) => write!(f, "{name}"),
             Self::Reserve(error) => write!(f, "{error}"),
             Self::Setup(error) => write!(f, "{error}"),
             Self::OutOfMemory { event, cause, memory_bytes, enough_bytes } => {

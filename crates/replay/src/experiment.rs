@@ -21,7 +21,7 @@ use faultless_plan::{Losses, Options, Pace, Plan, PlanError, Totals};
 
 /// What to compare, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setup {
+pub struct ReplaySetup {
     /// Designs by name.
     pub designs: Vec<String>,
     /// Semaphores by name.
@@ -50,7 +50,7 @@ pub struct Setup {
 
 /// One way to replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arm {
+pub struct ReplayArm {
     /// The design.
     pub design: String,
     /// The semaphore; empty for the host's kernel, which has its own.
@@ -59,7 +59,7 @@ pub struct Arm {
     pub cpus: usize,
 }
 
-impl fmt::Display for Arm {
+impl fmt::Display for ReplayArm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { design, semaphore, cpus } = self;
         let over = if semaphore.is_empty() { String::new() } else { format!(" over {semaphore}") };
@@ -69,18 +69,18 @@ impl fmt::Display for Arm {
 
 /// An arm's passes, in the order of the runs.
 #[derive(Clone, Debug)]
-pub struct ArmResult {
+pub struct ReplayArmResult {
     /// Which arm.
-    pub arm: Arm,
+    pub arm: ReplayArm,
     /// What came out, run by run.
     pub passes: Vec<PassResult>,
 }
 
 /// What came out of an experiment.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// Arm by arm, in the order in which they were asked for.
-    pub arms: Vec<ArmResult>,
+    pub arms: Vec<ReplayArmResult>,
     /// What was checked.
     pub checks: Checks,
     /// What one pass holds.
@@ -119,7 +119,7 @@ pub struct Checks {
     /// Passes.
     pub passes: u64,
     /// The first mismatches, with the arm that they happened under.
-    pub first_mismatches: Vec<(Arm, Mismatch)>,
+    pub first_mismatches: Vec<(ReplayArm, Mismatch)>,
 }
 
 impl Checks {
@@ -147,7 +147,7 @@ pub enum ExperimentError {
     /// A pass failed.
     Replay {
         /// Under which arm.
-        arm: Arm,
+        arm: ReplayArm,
         /// Why.
         error: ReplayError,
     },
@@ -166,10 +166,11 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
-impl Setup {
+impl ReplaySetup {
     /// Returns the arms, in the order in which they are reported.
-    pub fn arms(&self) -> Vec<Arm> {
-        let arm = |cpus: usize, semaphore: &String, design: String| Arm { design, semaphore: semaphore.clone(), cpus };
+    pub fn arms(&self) -> Vec<ReplayArm> {
+        let arm =
+            |cpus: usize, semaphore: &String, design: String| ReplayArm { design, semaphore: semaphore.clone(), cpus };
         let mut arms = Vec::new();
         for &cpus in &self.cpus {
             let ours =
@@ -212,13 +213,13 @@ impl Setup {
 
 /// Replays a trace as often as the setup says; `progress` is told after each pass how many are done. An interrupt ends
 /// it with the passes that are complete.
-pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Outcome, ExperimentError> {
+pub fn run(trace: &Trace, setup: &ReplaySetup, progress: &dyn Fn(usize)) -> Result<ReplayOutcome, ExperimentError> {
     setup.check()?;
     let plan = plan::plan(trace, Options { pace: setup.pace, losses: setup.losses }).map_err(ExperimentError::Plan)?;
     let memory_bytes = setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX));
     let arms = setup.arms();
-    let mut results: Vec<ArmResult> =
-        arms.into_iter().map(|arm| ArmResult { arm, passes: Vec::with_capacity(setup.runs) }).collect();
+    let mut results: Vec<ReplayArmResult> =
+        arms.into_iter().map(|arm| ReplayArmResult { arm, passes: Vec::with_capacity(setup.runs) }).collect();
     if setup.machine.simulated().is_some() {
         simulate(trace, &plan, setup, memory_bytes, &mut results, progress)?;
         return Ok(conclude(results, plan, setup, memory_bytes));
@@ -237,14 +238,14 @@ pub fn run(trace: &Trace, setup: &Setup, progress: &dyn Fn(usize)) -> Result<Out
 fn simulate(
     trace: &Trace,
     plan: &Plan,
-    setup: &Setup,
+    setup: &ReplaySetup,
     memory_bytes: usize,
-    results: &mut [ArmResult],
+    results: &mut [ReplayArmResult],
     progress: &dyn Fn(usize),
 ) -> Result<(), ExperimentError> {
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
     let tasks = under_seeds(results.len(), seeds);
-    let arms: Vec<Arm> = results.iter().map(|result| result.arm.clone()).collect();
+    let arms: Vec<ReplayArm> = results.iter().map(|result| result.arm.clone()).collect();
     let run = |&(arm, seed): &(usize, u64)| {
         unless_interrupted(|| run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed))
     };
@@ -268,8 +269,8 @@ fn unless_interrupted<T, E>(pass: impl FnOnce() -> Result<T, E>) -> Option<Resul
 fn run_pass(
     trace: &Trace,
     plan: &Plan,
-    setup: &Setup,
-    arm: &Arm,
+    setup: &ReplaySetup,
+    arm: &ReplayArm,
     memory_bytes: usize,
     seed: u64,
 ) -> Result<PassResult, ExperimentError> {
@@ -293,7 +294,7 @@ fn run_pass(
     pass.map_err(failed)
 }
 
-fn conclude(arms: Vec<ArmResult>, plan: Plan, setup: &Setup, memory_bytes: usize) -> Outcome {
+fn conclude(arms: Vec<ReplayArmResult>, plan: Plan, setup: &ReplaySetup, memory_bytes: usize) -> ReplayOutcome {
     let was_interrupted = arms.iter().any(|arm| arm.passes.len() < setup.runs);
     let passes = arms.iter().map(|arm| arm.passes.len() as u64).sum();
     let totals = plan.totals;
@@ -310,11 +311,11 @@ fn conclude(arms: Vec<ArmResult>, plan: Plan, setup: &Setup, memory_bytes: usize
         ..Checks::default()
     };
     arms.iter().for_each(|arm| arm.passes.iter().for_each(|pass| checks.add(&arm.arm, pass)));
-    Outcome { arms, checks, has_shared_spaces: plan.has_shared_spaces, totals, memory_bytes, was_interrupted }
+    ReplayOutcome { arms, checks, has_shared_spaces: plan.has_shared_spaces, totals, memory_bytes, was_interrupted }
 }
 
 impl Checks {
-    fn add(&mut self, arm: &Arm, pass: &PassResult) {
+    fn add(&mut self, arm: &ReplayArm, pass: &PassResult) {
         self.mismatches += pass.tally.mismatches;
         self.classified.iter_mut().zip(pass.tally.classified).for_each(|(count, more)| *count += more);
         let first = pass.tally.first_mismatches.iter().map(|mismatch| (arm.clone(), mismatch.clone()));

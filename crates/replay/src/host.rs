@@ -101,7 +101,7 @@ impl Stage<'_> {
         }
         let files = self.files().map_err(words)?;
         for &root in &self.plan.roots {
-            lineage::split(|| self.begin(&files, Worker::new(self, &files, root))).map_err(words)?;
+            lineage::split(|| self.begin(&files, HostWorker::new(self, &files, root))).map_err(words)?;
         }
         lineage::reap(self.gates).map_or(Ok(()), Err)
     }
@@ -118,7 +118,7 @@ impl Stage<'_> {
     }
 
     /// A process's first thread; its other threads end before it returns.
-    fn begin<'a>(&'a self, _files: &'a [File], worker: Worker<'a>) {
+    fn begin<'a>(&'a self, _files: &'a [File], worker: HostWorker<'a>) {
         lineage::crew(|crew| worker.live(crew));
     }
 
@@ -138,7 +138,7 @@ impl Stage<'_> {
 static HEAP_END: AtomicU64 = AtomicU64::new(0);
 
 /// A thread of the plan.
-struct Worker<'a> {
+struct HostWorker<'a> {
     stage: &'a Stage<'a>,
     files: &'a [File],
     thread: ThreadIndex,
@@ -148,7 +148,7 @@ struct Worker<'a> {
     faults_before: u64,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> HostWorker<'a> {
     fn new(stage: &'a Stage<'a>, files: &'a [File], thread: ThreadIndex) -> Self {
         Self { stage, files, thread, next: (0, 0), tally: Tally::default(), faults_before: 0 }
     }
@@ -191,7 +191,7 @@ impl<'a> Worker<'a> {
     fn go_on_alone(mut self, step: &'a Step) {
         self.tally.faulted += Usage::of_this_thread().faults - self.faults_before;
         let stage = self.stage;
-        let next = Worker { tally: std::mem::take(&mut self.tally), ..self };
+        let next = HostWorker { tally: std::mem::take(&mut self.tally), ..self };
         let made = lineage::split(|| {
             next.clear();
             next.open(step);
@@ -230,12 +230,12 @@ impl<'a> Worker<'a> {
             Action::Call(place) => self.call(step, place, began_ns),
             Action::Restore(place) => self.restore(step, place),
             Action::Fork { child, .. } => {
-                if lineage::split(|| stage.begin(files, Worker::new(stage, files, child))).is_err() {
+                if lineage::split(|| stage.begin(files, HostWorker::new(stage, files, child))).is_err() {
                     stage.gates.stop();
                 }
             }
             Action::Spawn { child } => {
-                let body = move || Worker::new(stage, files, child).live(crew);
+                let body = move || HostWorker::new(stage, files, child).live(crew);
                 if crew.begin(STACK_BYTES, body).is_err() {
                     stage.gates.stop();
                 }

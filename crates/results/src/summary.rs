@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 
 use crate::Unit;
-use crate::compare::{Change, Comparison, Finding, Notable, markdown as table};
+use crate::compare::{Change, Comparison, Notable, Significance, markdown as table};
 use crate::markdown::{escaped, head, row};
 
 /// The most rows that stand in the open; the rest is in the table that is folded away.
@@ -79,7 +79,7 @@ fn cells(one: &Notable<'_>) -> [String; 6] {
 }
 
 fn percentage(change: &Change) -> String {
-    if change.finding == Finding::Differs { format!("{:+.1} %", change.share * 100.0) } else { "~".into() }
+    if change.finding == Significance::Differs { format!("{:+.1} %", change.share * 100.0) } else { "~".into() }
 }
 
 fn doubts(comparison: &Comparison) -> Vec<String> {

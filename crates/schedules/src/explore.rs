@@ -14,7 +14,7 @@ use super::worlds::World;
 
 /// What to explore.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct ExploreSetup {
     /// Designs by name.
     pub designs: Vec<String>,
     /// Semaphores by name; each program gets one of them.
@@ -60,8 +60,7 @@ pub enum ExploreError {
 impl fmt::Display for ExploreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(Unknown::Design) => write!(f, "there is no such design"),
-            Self::Unknown(Unknown::Semaphore) => write!(f, "there is no such semaphore"),
+            Self::Unknown(name) => write!(f, "{name}"),
             Self::Arena(error) => write!(f, "{error}"),
             Self::NoMutants => write!(
                 f,
@@ -98,7 +97,7 @@ pub(super) fn choose(mutant: Option<Mutant>) -> Result<(), ExploreError> {
     Ok(())
 }
 
-impl Setup {
+impl ExploreSetup {
     /// Returns the turns of one round: each design in each world, as often as its weight says.
     ///
     /// The worlds of a design come in turn, and so do the designs: the n-th schedules of all designs come before the
@@ -133,7 +132,7 @@ impl Setup {
 
 /// Explores; `progress` is told how many schedules more are done. Each cell ends with its first failure, or with an
 /// interrupt.
-pub fn explore(setup: &Setup, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<CellOutcome>, ExploreError> {
+pub fn explore(setup: &ExploreSetup, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<CellOutcome>, ExploreError> {
     choose(setup.mutant)?;
     let pairs = setup.designs.iter().flat_map(|design| (0..setup.worlds.len()).map(move |world| (design, world)));
     in_parallel(setup.jobs, pairs.collect(), |(design, world)| {
@@ -143,7 +142,7 @@ pub fn explore(setup: &Setup, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<Cel
 }
 
 fn run_cell(
-    setup: &Setup,
+    setup: &ExploreSetup,
     mut cell: Cell,
     world: usize,
     progress: &(dyn Fn(u64) + Sync),
@@ -203,7 +202,7 @@ pub struct Shortened {
 }
 
 /// Looks for a shorter schedule that fails.
-pub fn shortened(setup: &Setup, failed: &Failed) -> Result<Shortened, ExploreError> {
+pub fn shortened(setup: &ExploreSetup, failed: &Failed) -> Result<Shortened, ExploreError> {
     let failed = Failed { line: named(failed.line.clone(), setup.mutant), ..failed.clone() };
     on_a_thread(|| {
         choose(setup.mutant)?;
@@ -240,7 +239,7 @@ fn on_a_thread<R: Send>(act: impl FnOnce() -> R + Send) -> R {
 }
 
 /// Counts the schedules of each design until the first failure under any: how many a mutant survives.
-pub(super) fn survives(setup: &Setup) -> Result<(u64, Option<Failed>), ExploreError> {
+pub(super) fn survives(setup: &ExploreSetup) -> Result<(u64, Option<Failed>), ExploreError> {
     choose(setup.mutant)?;
     let machine = machine()?;
     let worlds = 0..setup.worlds.len();

@@ -10,7 +10,7 @@ use faultless_linux::space::has_interrupt;
 pub use faultless_platform::mutants::Mutant;
 pub use faultless_platform::mutants::orders::{Noticed, WEAK_ORDERS, WeakOrder};
 
-use super::explore::{ExploreError, Setup, in_parallel, survives};
+use super::explore::{ExploreError, ExploreSetup, in_parallel, survives};
 use super::search::Failed;
 
 /// What stands in a row of the table.
@@ -288,7 +288,7 @@ pub fn nr_steps(nr_seeds: u64) -> u64 {
 }
 
 /// Runs the unbroken code and every mutant, under `nr_seeds` seeds from the setup's on.
-pub fn table(setup: &Setup, nr_seeds: u64, progress: &(dyn Fn(Step<'_>) + Sync)) -> Result<Table, ExploreError> {
+pub fn table(setup: &ExploreSetup, nr_seeds: u64, progress: &(dyn Fn(Step<'_>) + Sync)) -> Result<Table, ExploreError> {
     let seeds: Vec<u64> = (0..nr_seeds).map(|number| setup.seed.wrapping_add(number)).collect();
     let bugs = KNOWN_BUGS.iter().copied();
     let unbroken = KnownBug { number: None, name: "no mutant", entry: Excluded("") };
@@ -308,7 +308,7 @@ pub fn table(setup: &Setup, nr_seeds: u64, progress: &(dyn Fn(Step<'_>) + Sync))
 }
 
 fn row(
-    setup: &Setup,
+    setup: &ExploreSetup,
     bug: KnownBug,
     is_unbroken: bool,
     seeds: &[u64],
@@ -320,7 +320,7 @@ fn row(
         Excluded(_) => return Ok(Row { bug, survived: Vec::new(), nr_killed: 0, example: None }),
     };
     let results = in_parallel(setup.jobs, seeds.to_vec(), |seed| {
-        let result = survives(&Setup { seed, mutant, ..setup.clone() });
+        let result = survives(&ExploreSetup { seed, mutant, ..setup.clone() });
         progress(Step::Seed);
         result
     })?;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::explore::{CellOutcome, Setup, Shortened};
+use super::explore::{CellOutcome, ExploreSetup, Shortened};
 use super::mutants::{Entry, KNOWN_BUGS, Noticed, Row, Table, WEAK_ORDERS, WeakOrder};
 use super::search::Failed;
 use super::worlds::NR_CPUS;
@@ -17,7 +17,7 @@ fn machine() -> MachineInfo {
 }
 
 /// Returns what was explored as a result set: all of it stands under `checks`.
-pub fn schedules_set(setup: &Setup, cells: &[CellOutcome], first: Option<&Shortened>) -> ResultSet {
+pub fn schedules_set(setup: &ExploreSetup, cells: &[CellOutcome], first: Option<&Shortened>) -> ResultSet {
     let mut set = ResultSet::new("check schedules", setup.seed, machine());
     let failures: Vec<Value> = cells.iter().filter_map(|cell| failure(cell, first)).collect();
     let outcome = json!({
@@ -54,7 +54,7 @@ fn failure(cell: &CellOutcome, first: Option<&Shortened>) -> Option<Value> {
 }
 
 /// Returns the mutants' table as a result set.
-pub fn mutants_set(setup: &Setup, table: &Table) -> ResultSet {
+pub fn mutants_set(setup: &ExploreSetup, table: &Table) -> ResultSet {
     let mut set = ResultSet::new("check mutants", setup.seed, machine());
     let rows: Vec<Value> = table.rows.iter().map(row_value).collect();
     set.checks.insert("mutants".into(), rows.into());
@@ -107,7 +107,7 @@ fn order_value(order: &WeakOrder) -> Value {
 
 /// Writes what was explored, for people.
 pub fn write_schedules(
-    setup: &Setup,
+    setup: &ExploreSetup,
     cells: &[CellOutcome],
     first: Option<&Shortened>,
     out: &mut dyn Write,
@@ -128,7 +128,7 @@ pub fn write_schedules(
 }
 
 /// A row for each design, a column for each world: how many schedules ran, or which failed.
-fn grid(setup: &Setup, cells: &[CellOutcome]) -> Vec<Vec<String>> {
+fn grid(setup: &ExploreSetup, cells: &[CellOutcome]) -> Vec<Vec<String>> {
     let head = std::iter::once("design".to_owned()).chain(setup.worlds.iter().map(|world| world.name.to_owned()));
     let row = |design: &String| {
         let own = cells.iter().filter(|cell| cell.design == *design).map(|cell| match &cell.failed {
@@ -140,7 +140,12 @@ fn grid(setup: &Setup, cells: &[CellOutcome]) -> Vec<Vec<String>> {
     std::iter::once(head.collect()).chain(setup.designs.iter().map(row)).collect()
 }
 
-fn write_failure(setup: &Setup, cells: &[CellOutcome], first: &Shortened, out: &mut dyn Write) -> io::Result<()> {
+fn write_failure(
+    setup: &ExploreSetup,
+    cells: &[CellOutcome],
+    first: &Shortened,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let nr_failed = cells.iter().filter(|cell| cell.failed.is_some()).count();
     writeln!(out, "{nr_failed} of {} cells failed; the first:", cells.len())?;
     writeln!(out, "  {}", first.failed.failure.to_string().replace('\n', "\n  "))?;
@@ -223,7 +228,7 @@ pub fn mutant_line(row: &Row) -> String {
 }
 
 /// Writes the mutants' table, for people.
-pub fn write_mutants(setup: &Setup, table: &Table, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_mutants(setup: &ExploreSetup, table: &Table, out: &mut dyn Write) -> io::Result<()> {
     let (runs, seeds) = (table.runs, table.seeds.len());
     writeln!(
         out,

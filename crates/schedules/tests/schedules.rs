@@ -1,7 +1,7 @@
 //! Exploring schedules, through the crate's face.
 
 use faultless_machine::designs::{DESIGNS, SEMAPHORES};
-use faultless_schedules::explore::{self, CellOutcome, ExploreError, Setup};
+use faultless_schedules::explore::{self, CellOutcome, ExploreError, ExploreSetup};
 use faultless_schedules::line;
 use faultless_schedules::worlds::WORLDS;
 
@@ -9,8 +9,8 @@ fn names(all: &[&str]) -> Vec<String> {
     all.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn setup(runs: u64) -> Setup {
-    Setup {
+fn setup(runs: u64) -> ExploreSetup {
+    ExploreSetup {
         designs: names(DESIGNS),
         semaphores: names(SEMAPHORES),
         worlds: WORLDS.iter().collect(),
@@ -21,7 +21,7 @@ fn setup(runs: u64) -> Setup {
     }
 }
 
-fn explored(setup: &Setup) -> Vec<CellOutcome> {
+fn explored(setup: &ExploreSetup) -> Vec<CellOutcome> {
     explore::explore(setup, &|_| ()).expect("room, and names that are known")
 }
 
@@ -89,11 +89,11 @@ mod with_mutants {
     use faultless_schedules::worlds::World;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn put_before_flush() -> Setup {
-        Setup { mutant: Some(Mutant::PutBeforeFlush), ..setup(600) }
+    fn put_before_flush() -> ExploreSetup {
+        ExploreSetup { mutant: Some(Mutant::PutBeforeFlush), ..setup(600) }
     }
 
-    fn first_lines(setup: &Setup) -> Vec<String> {
+    fn first_lines(setup: &ExploreSetup) -> Vec<String> {
         let cells = explored(setup);
         cells.iter().filter_map(|cell| cell.failed.as_ref()).map(|(_, failed)| failed.line.to_string()).collect()
     }
@@ -102,8 +102,12 @@ mod with_mutants {
     fn semaphores_whose_owner_is_put_off_show_their_known_bugs() {
         let owner = World::named("owner").expect("a world");
         for mutant in [Mutant::OwnerStale, Mutant::OwnerTrusted, Mutant::StealForgetsLine] {
-            let setup =
-                Setup { designs: names(&["vma-lock"]), worlds: vec![owner], mutant: Some(mutant), ..setup(2000) };
+            let setup = ExploreSetup {
+                designs: names(&["vma-lock"]),
+                worlds: vec![owner],
+                mutant: Some(mutant),
+                ..setup(2000)
+            };
             let survived = explored(&setup)[0].failed.as_ref().map(|(number, _)| *number);
             println!("{mutant:?} survives {survived:?} schedules");
             assert!(survived.is_some(), "{mutant:?} is not found");
@@ -114,8 +118,8 @@ mod with_mutants {
     fn the_same_seed_fails_in_the_same_way_with_any_number_of_jobs() {
         let lines = first_lines(&put_before_flush());
         assert!(!lines.is_empty());
-        assert_eq!(lines, first_lines(&Setup { jobs: 1, ..put_before_flush() }));
-        assert_ne!(lines, first_lines(&Setup { seed: 2, ..put_before_flush() }));
+        assert_eq!(lines, first_lines(&ExploreSetup { jobs: 1, ..put_before_flush() }));
+        assert_ne!(lines, first_lines(&ExploreSetup { seed: 2, ..put_before_flush() }));
     }
 
     #[test]

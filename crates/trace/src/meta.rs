@@ -6,9 +6,7 @@
 //! `FORMAT.md` beside this crate's manifest lists the fields in their order.
 
 use crate::header::{Costs, Ending, File, Header, HugePages, Limits, Machine, Missing, Mode, Pace, Thread};
-use crate::varint::{Cursor, Malformed, put, put_text};
-
-type Decoded<T> = Result<T, Malformed>;
+use crate::varint::{Cursor, Decoded, Malformed, put, put_text};
 
 /// Returns the header's bytes.
 pub(crate) fn encode_header(header: &Header) -> Vec<u8> {

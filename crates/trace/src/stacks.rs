@@ -147,7 +147,7 @@ impl Stacks {
 
 /// A part of a table of stacks.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum StackEntry {
     About { method: Option<StackMethod>, fault_period: u64, lost: u64 },
     Frame(Frame),
     Chain(Chain),
@@ -155,29 +155,29 @@ pub(crate) enum Entry {
 }
 
 /// Returns the entries of a table, none for no stacks.
-pub(crate) fn entries(stacks: &Stacks) -> Vec<Entry> {
+pub(crate) fn entries(stacks: &Stacks) -> Vec<StackEntry> {
     if stacks.is_empty() {
         return Vec::new();
     }
     let Stacks { method, fault_period, lost, .. } = *stacks;
-    let mut entries = vec![Entry::About { method, fault_period, lost }];
-    entries.extend(stacks.frames.iter().cloned().map(Entry::Frame));
-    entries.extend(stacks.chains.iter().copied().map(Entry::Chain));
-    entries.extend(stacks.samples.chunks(SAMPLES_MOST).map(|samples| Entry::Samples(samples.to_vec())));
+    let mut entries = vec![StackEntry::About { method, fault_period, lost }];
+    entries.extend(stacks.frames.iter().cloned().map(StackEntry::Frame));
+    entries.extend(stacks.chains.iter().copied().map(StackEntry::Chain));
+    entries.extend(stacks.samples.chunks(SAMPLES_MOST).map(|samples| StackEntry::Samples(samples.to_vec())));
     entries
 }
 
 /// Puts entries together.
-pub(crate) fn assemble(entries: Vec<Entry>) -> Result<Stacks, Malformed> {
+pub(crate) fn assemble(entries: Vec<StackEntry>) -> Result<Stacks, Malformed> {
     let mut stacks = Stacks::default();
     for (place, entry) in entries.into_iter().enumerate() {
         match entry {
-            Entry::About { method, fault_period, lost } if place == 0 => {
+            StackEntry::About { method, fault_period, lost } if place == 0 => {
                 stacks = Stacks { method, fault_period, lost, ..Stacks::default() };
             }
-            Entry::Frame(frame) if place > 0 => stacks.frames.push(frame),
-            Entry::Chain(chain) if place > 0 => stacks.chains.push(chain),
-            Entry::Samples(samples) if place > 0 => stacks.samples.extend(samples),
+            StackEntry::Frame(frame) if place > 0 => stacks.frames.push(frame),
+            StackEntry::Chain(chain) if place > 0 => stacks.chains.push(chain),
+            StackEntry::Samples(samples) if place > 0 => stacks.samples.extend(samples),
             _ => return Err(Malformed),
         }
     }
@@ -185,26 +185,26 @@ pub(crate) fn assemble(entries: Vec<Entry>) -> Result<Stacks, Malformed> {
 }
 
 /// Appends one entry.
-pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &StackEntry) {
     match entry {
-        Entry::About { method, fault_period, lost } => {
+        StackEntry::About { method, fault_period, lost } => {
             out.push(0);
             put(out, method.map_or(0, |method| method as u64 + 1));
             put(out, *fault_period);
             put(out, *lost);
         }
-        Entry::Frame(frame) => {
+        StackEntry::Frame(frame) => {
             out.push(1);
             put_text(out, frame.function.as_deref().unwrap_or_default());
             put_index(out, frame.file);
             put(out, frame.address);
         }
-        Entry::Chain(chain) => {
+        StackEntry::Chain(chain) => {
             out.push(2);
             put(out, u64::from(chain.frame));
             put_index(out, chain.caller);
         }
-        Entry::Samples(samples) => put_samples(out, samples),
+        StackEntry::Samples(samples) => put_samples(out, samples),
     }
 }
 
@@ -224,27 +224,27 @@ fn put_samples(out: &mut Vec<u8>, samples: &[Sample]) {
 }
 
 /// Reads a block of entries.
-pub(crate) fn decode_entries(bytes: &[u8]) -> Result<Vec<Entry>, Malformed> {
+pub(crate) fn decode_entries(bytes: &[u8]) -> Result<Vec<StackEntry>, Malformed> {
     let mut input = Cursor::new(bytes);
     let mut entries = Vec::new();
     while input.remaining() > 0 {
         entries.push(match input.byte()? {
             0 => about(&mut input)?,
-            1 => Entry::Frame(frame(&mut input)?),
-            2 => Entry::Chain(Chain { frame: input.int32()?, caller: index(&mut input)? }),
-            3 => Entry::Samples(samples(&mut input)?),
+            1 => StackEntry::Frame(frame(&mut input)?),
+            2 => StackEntry::Chain(Chain { frame: input.int32()?, caller: index(&mut input)? }),
+            3 => StackEntry::Samples(samples(&mut input)?),
             _ => return Err(Malformed),
         });
     }
     Ok(entries)
 }
 
-fn about(input: &mut Cursor<'_>) -> Result<Entry, Malformed> {
+fn about(input: &mut Cursor<'_>) -> Result<StackEntry, Malformed> {
     let method = match input.int()? {
         0 => None,
         code => Some(*usize::try_from(code - 1).ok().and_then(|place| StackMethod::ALL.get(place)).ok_or(Malformed)?),
     };
-    Ok(Entry::About { method, fault_period: input.int()?, lost: input.int()? })
+    Ok(StackEntry::About { method, fault_period: input.int()?, lost: input.int()? })
 }
 
 fn frame(input: &mut Cursor<'_>) -> Result<Frame, Malformed> {

@@ -7,45 +7,43 @@
 //! An area belongs to the space before it, a list of runs to the area before it. `FORMAT.md` lists the fields.
 
 use crate::snapshot::{Area, PageRun, PageState, Snapshot, SpaceState, Window};
-use crate::varint::{Cursor, Malformed, put, put_difference};
+use crate::varint::{Cursor, Decoded, Malformed, put, put_difference};
 
 /// The runs of one entry are at most this many.
 const RUNS_MOST: usize = 4096;
 const PAGE: u64 = 4096;
 
-type Decoded<T> = Result<T, Malformed>;
-
 /// One entry: what it holds has no parts of its own yet.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum SnapshotEntry {
     Space(SpaceState),
     Area(Area),
     Runs(Vec<PageRun>),
 }
 
 /// Returns a snapshot's entries, in order.
-pub(crate) fn entries(snapshot: &Snapshot) -> Vec<Entry> {
+pub(crate) fn entries(snapshot: &Snapshot) -> Vec<SnapshotEntry> {
     let mut entries = Vec::new();
     for space in &snapshot.spaces {
         let (threads, heap) = (space.threads.clone(), space.heap.clone());
         let (joined_ns, window) = (space.joined_ns, space.window);
-        entries.push(Entry::Space(SpaceState { threads, heap, joined_ns, window, areas: Vec::new() }));
+        entries.push(SnapshotEntry::Space(SpaceState { threads, heap, joined_ns, window, areas: Vec::new() }));
         for area in &space.areas {
-            entries.push(Entry::Area(Area { runs: Vec::new(), ..area.clone() }));
-            entries.extend(area.runs.chunks(RUNS_MOST).map(|runs| Entry::Runs(runs.to_vec())));
+            entries.push(SnapshotEntry::Area(Area { runs: Vec::new(), ..area.clone() }));
+            entries.extend(area.runs.chunks(RUNS_MOST).map(|runs| SnapshotEntry::Runs(runs.to_vec())));
         }
     }
     entries
 }
 
 /// Puts entries together.
-pub(crate) fn assemble(entries: Vec<Entry>) -> Decoded<Snapshot> {
+pub(crate) fn assemble(entries: Vec<SnapshotEntry>) -> Decoded<Snapshot> {
     let mut snapshot = Snapshot::default();
     for entry in entries {
         match entry {
-            Entry::Space(space) => snapshot.spaces.push(space),
-            Entry::Area(area) => snapshot.spaces.last_mut().ok_or(Malformed)?.areas.push(area),
-            Entry::Runs(runs) => {
+            SnapshotEntry::Space(space) => snapshot.spaces.push(space),
+            SnapshotEntry::Area(area) => snapshot.spaces.last_mut().ok_or(Malformed)?.areas.push(area),
+            SnapshotEntry::Runs(runs) => {
                 let area = snapshot.spaces.last_mut().and_then(|space| space.areas.last_mut());
                 area.ok_or(Malformed)?.runs.extend(runs);
             }
@@ -55,11 +53,11 @@ pub(crate) fn assemble(entries: Vec<Entry>) -> Decoded<Snapshot> {
 }
 
 /// Appends one entry.
-pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &SnapshotEntry) {
     match entry {
-        Entry::Space(space) => put_space(out, space),
-        Entry::Area(area) => put_area(out, area),
-        Entry::Runs(runs) => put_runs(out, runs),
+        SnapshotEntry::Space(space) => put_space(out, space),
+        SnapshotEntry::Area(area) => put_area(out, area),
+        SnapshotEntry::Runs(runs) => put_runs(out, runs),
     }
 }
 
@@ -108,18 +106,18 @@ fn put_window(out: &mut Vec<u8>, window: Window) {
 }
 
 /// Reads a block of entries.
-pub(crate) fn decode_entries(bytes: &[u8]) -> Decoded<Vec<Entry>> {
+pub(crate) fn decode_entries(bytes: &[u8]) -> Decoded<Vec<SnapshotEntry>> {
     let mut input = Cursor::new(bytes);
     let mut entries = Vec::new();
     while input.remaining() > 0 {
         entries.push(match input.byte()? {
-            0 => Entry::Space(space(&mut input, 0)?),
+            0 => SnapshotEntry::Space(space(&mut input, 0)?),
             3 => {
                 let joined_ns = input.int()?;
-                Entry::Space(space(&mut input, joined_ns)?)
+                SnapshotEntry::Space(space(&mut input, joined_ns)?)
             }
-            1 => Entry::Area(area(&mut input)?),
-            2 => Entry::Runs(runs(&mut input)?),
+            1 => SnapshotEntry::Area(area(&mut input)?),
+            2 => SnapshotEntry::Runs(runs(&mut input)?),
             _ => return Err(Malformed),
         });
     }

@@ -11,6 +11,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
+/// What was read.
+pub(crate) type Decoded<T> = Result<T, Malformed>;
+
 /// Appends `value`.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

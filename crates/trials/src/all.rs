@@ -60,7 +60,7 @@ impl Judge {
     }
 
     /// Returns the arguments of a batch, and how many units it has where time does not end it.
-    fn batch(self, setup: &Setup, seed: u64, pace: f64, slice: Duration) -> Vec<String> {
+    fn batch(self, setup: &AllSetup, seed: u64, pace: f64, slice: Duration) -> Vec<String> {
         let units = ((pace * slice.as_secs_f64()) as u64).max(1);
         let shared = |parts: usize| millis(slice / parts.max(1) as u32);
         let (name, value) = match self {
@@ -125,7 +125,7 @@ impl Judge {
 
 /// What is to be run.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct AllSetup {
     /// Designs by name.
     pub designs: Vec<String>,
     /// How long all judges run together.
@@ -138,7 +138,7 @@ pub struct Setup {
 
 /// What a judge did.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct JudgeRow {
     /// The judge.
     pub judge: Judge,
     /// Batches that ended with a report.
@@ -151,9 +151,9 @@ pub struct Row {
 
 /// What came of all of it.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct AllOutcome {
     /// Judge by judge.
-    pub rows: Vec<Row>,
+    pub rows: Vec<JudgeRow>,
     /// What must not be.
     pub found: Vec<Found>,
     /// Whether an interrupt ended it.
@@ -165,11 +165,11 @@ pub struct Outcome {
 ///
 /// # Errors
 /// If a judge can't be started, or findings can't be kept.
-pub fn run(setup: &Setup, told: &dyn Fn(&str, Duration)) -> io::Result<Outcome> {
+pub fn run(setup: &AllSetup, told: &dyn Fn(&str, Duration)) -> io::Result<AllOutcome> {
     let begun = Instant::now();
     let mut keeper = setup.keep.as_deref().map(Keeper::new).transpose()?;
-    let mut outcome = Outcome::default();
-    let blank = |judge| Row { judge, batches: 0, units: 0, elapsed: Duration::ZERO };
+    let mut outcome = AllOutcome::default();
+    let blank = |judge| JudgeRow { judge, batches: 0, units: 0, elapsed: Duration::ZERO };
     outcome.rows = Judge::ALL.map(blank).to_vec();
     let slice = (setup.duration / 8).clamp(LEAST_SLICE, SLICE);
     for batch in 0_u64.. {
@@ -193,7 +193,7 @@ pub fn run(setup: &Setup, told: &dyn Fn(&str, Duration)) -> io::Result<Outcome> 
 /// How many units a second a judge does before it was ever timed; few, so that the first batch ends soon.
 const FIRST_PACE: f64 = 20.0;
 
-fn run_batch(setup: &Setup, row: &mut Row, seed: u64, slice: Duration) -> io::Result<Vec<Found>> {
+fn run_batch(setup: &AllSetup, row: &mut JudgeRow, seed: u64, slice: Duration) -> io::Result<Vec<Found>> {
     let pace = if row.batches > 0 { row.units as f64 / row.elapsed.as_secs_f64() } else { FIRST_PACE };
     let arguments = row.judge.batch(setup, seed, pace, slice);
     let line = format!("faultless {}", arguments.join(" "));
@@ -234,7 +234,7 @@ impl Keeper {
 }
 
 /// Returns what a user of the library may believe after a run, and on what evidence.
-pub fn verdict(setup: &Setup, outcome: &Outcome) -> String {
+pub fn verdict(setup: &AllSetup, outcome: &AllOutcome) -> String {
     let done: Vec<String> =
         outcome.rows.iter().map(|row| format!("{} {} ({})", row.units, row.judge.unit(), row.judge.name())).collect();
     let evidence = format!("{} under {}, seed {}", done.join(", "), setup.designs.join(", "), setup.seed);
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn a_finding_is_not_believed_away() {
-        let setup = Setup { designs: vec!["vma-lock".into()], duration: SLICE, seed: 7, keep: None };
-        let row = |judge| Row { judge, batches: 1, units: 300, elapsed: SLICE };
-        let mut outcome = Outcome { rows: Judge::ALL.map(row).to_vec(), ..Outcome::default() };
+        let setup = AllSetup { designs: vec!["vma-lock".into()], duration: SLICE, seed: 7, keep: None };
+        let row = |judge| JudgeRow { judge, batches: 1, units: 300, elapsed: SLICE };
+        let mut outcome = AllOutcome { rows: Judge::ALL.map(row).to_vec(), ..AllOutcome::default() };
         assert!(verdict(&setup, &outcome).contains("one in 100 schedules"));
         outcome.found.push(Found { judge: "soak".into(), subject: "x".into(), what: "y".into(), line: "z".into() });
         assert!(verdict(&setup, &outcome).starts_with("Do not rely"));

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use faultless_linux::space::{Stall, Watch, has_interrupt, pass_on};
+use faultless_linux::space::{ProgressWatch, Stall, has_interrupt, pass_on};
 use serde_json::Value;
 
 /// How often a process is looked at.
@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(20);
 pub struct Trial {
     /// The arguments of this same program.
     pub arguments: Vec<String>,
-    /// A process that has had CPUs for longer hangs, as one does that sleeps for so long ([`Watch`]).
+    /// A process that has had CPUs for longer hangs, as one does that sleeps for so long ([`ProgressWatch`]).
     pub patience: Duration,
 }
 
@@ -86,7 +86,7 @@ fn awaited(mut command: Command, patience: Duration) -> io::Result<End> {
 
 /// Waits until a process has ended, or ends it; says why it had to be ended although nobody asked it to stop.
 fn watched(child: &mut Child, patience: Duration) -> io::Result<(ExitStatus, Option<Stall>)> {
-    let (mut watch, mut told) = (Watch::new(child.id(), patience), None::<Instant>);
+    let (mut watch, mut told) = (ProgressWatch::new(child.id(), patience), None::<Instant>);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok((status, None));

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct SoakSetup {
     /// Designs by name.
     pub designs: Vec<String>,
     /// The semaphore beneath them.
@@ -37,7 +37,7 @@ pub struct Setup {
 
 /// A run that is over.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct SoakRow {
     /// The design.
     pub design: String,
     /// Whether allocations failed.
@@ -48,9 +48,9 @@ pub struct Row {
 
 /// What came of all runs.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct SoakOutcome {
     /// The runs, in turn.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SoakRow>,
     /// What must not be.
     pub found: Vec<Found>,
     /// Whether an interrupt left something out.
@@ -69,8 +69,8 @@ pub fn shortages_name(shortages: Shortages) -> &'static str {
 ///
 /// # Errors
 /// If a process can't be started.
-pub fn run(setup: &Setup, begun: &dyn Fn(&str)) -> io::Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn run(setup: &SoakSetup, begun: &dyn Fn(&str)) -> io::Result<SoakOutcome> {
+    let mut outcome = SoakOutcome::default();
     for design in &setup.designs {
         for &shortages in &setup.shortages {
             if has_interrupt() {
@@ -84,11 +84,11 @@ pub fn run(setup: &Setup, begun: &dyn Fn(&str)) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_one(setup: &Setup, design: &str, shortages: Shortages, outcome: &mut Outcome) -> io::Result<()> {
+fn run_one(setup: &SoakSetup, design: &str, shortages: Shortages, outcome: &mut SoakOutcome) -> io::Result<()> {
     let trial = setup.trial(design, shortages);
     let end = trial.run()?;
     let report = if let End::Done(report) = &end { Some(report.clone()) } else { None };
-    outcome.rows.push(Row { design: design.to_owned(), shortages, report });
+    outcome.rows.push(SoakRow { design: design.to_owned(), shortages, report });
     if !matches!(end, End::Done(_) | End::Interrupted) {
         let line = setup.line(design, shortages);
         outcome.found.push(Found { judge: "soak".into(), subject: design.into(), what: end.to_string(), line });
@@ -96,7 +96,7 @@ fn run_one(setup: &Setup, design: &str, shortages: Shortages, outcome: &mut Outc
     Ok(())
 }
 
-impl Setup {
+impl SoakSetup {
     fn words(&self, design: &str, shortages: Shortages) -> Vec<String> {
         let options = [
             ("--design", design.to_owned()),

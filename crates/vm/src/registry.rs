@@ -2,6 +2,7 @@
 
 use crate::design::{Design, Faultless, FaultlessRanges, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use crate::system::System;
+use core::fmt;
 use core::marker::PhantomData;
 use faultless_sync::{RwSemaphore, SEMAPHORES, SemaphoreVisitor, with_semaphore};
 
@@ -42,6 +43,17 @@ pub enum Unknown {
     /// No such semaphore; [`SEMAPHORES`] has those there are.
     Semaphore,
 }
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Design => "there is no such design",
+            Self::Semaphore => "there is no such semaphore",
+        })
+    }
+}
+
+impl core::error::Error for Unknown {}
 
 macro_rules! designs {
     ($($name:literal => $design:ident),+ $(,)?) => {

@@ -34,7 +34,7 @@ use faultless_platform::Threads;
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum CortenAct {
     /// Maps.
     Map,
     /// Maps and stores.
@@ -57,7 +57,7 @@ const SEED: u64 = 2025;
 /// ENOMEM: what mprotect answers where nothing is mapped.
 const NOT_MAPPED: i32 = 12;
 
-impl Act {
+impl CortenAct {
     /// Bytes of an item.
     pub(crate) const fn item_bytes(self) -> u64 {
         match self {
@@ -89,7 +89,7 @@ impl Act {
 
 /// What the threads of a space share.
 pub(crate) struct Region<P: Threads> {
-    act: Act,
+    act: CortenAct,
     /// The workers' regions, or the one of all.
     ranges: Vec<Range<u64>>,
     /// The items' places, worker after worker.
@@ -101,7 +101,7 @@ pub(crate) struct Region<P: Threads> {
 
 /// Makes the region of a team.
 pub(crate) fn prepare<P: Threads>(
-    act: Act,
+    act: CortenAct,
     settings: &Settings,
     space: &dyn AddressSpace,
     team: usize,
@@ -125,7 +125,7 @@ pub(crate) fn prepare<P: Threads>(
 }
 
 /// Returns the places of all items, worker after worker.
-fn places(act: Act, contention: Contention, team: usize) -> Vec<u64> {
+fn places(act: CortenAct, contention: Contention, team: usize) -> Vec<u64> {
     let (item_bytes, nr_items) = (act.item_bytes(), ITEMS * team as u64);
     let together = |stride_bytes: u64| {
         let part = |worker: u64| (0..ITEMS).map(move |item| worker * stride_bytes + item * item_bytes);
@@ -163,7 +163,7 @@ impl<P: Threads> Region<P> {
                 space.map(&MapCall { fixed: Some(range.start), ..MapCall::anonymous(len_bytes) })?;
             }
         }
-        if self.act == Act::Unmap {
+        if self.act == CortenAct::Unmap {
             self.items.iter().try_for_each(|&item| space.store(item, item))?;
         }
         Ok(())
@@ -226,10 +226,10 @@ impl<P: Threads> Hand<'_, P> {
         let range = item..item + act.item_bytes();
         let map = || self.space.map(&MapCall { fixed: Some(item), ..MapCall::anonymous(act.item_bytes()) });
         match act {
-            Act::Map => map().map(drop),
-            Act::MapAndStore => map().and_then(|start| self.space.store(start, start)),
-            Act::Store => self.space.store(item, item),
-            Act::UnmapUntouched | Act::Unmap => self.space.unmap(range),
+            CortenAct::Map => map().map(drop),
+            CortenAct::MapAndStore => map().and_then(|start| self.space.store(start, start)),
+            CortenAct::Store => self.space.store(item, item),
+            CortenAct::UnmapUntouched | CortenAct::Unmap => self.space.unmap(range),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::space::{AddressSpace, Content, FileId, MapCall, Refused};
 use alloc::boxed::Box;
 
-struct Reading<'a> {
+struct ByteReading<'a> {
     space: &'a dyn AddressSpace,
     file: FileId,
     buffer: u64,
@@ -24,10 +24,10 @@ pub(crate) fn worker<'a>(
 ) -> Result<Box<dyn Worker + 'a>, Refused> {
     let file = space.open(settings.file_of(seat), PAGE, Content::Written)?;
     let buffer = space.map(&MapCall::anonymous(PAGE))?;
-    Ok(Box::new(Reading { space, file, buffer }))
+    Ok(Box::new(ByteReading { space, file, buffer }))
 }
 
-impl Worker for Reading<'_> {
+impl Worker for ByteReading<'_> {
     fn step(&mut self) -> Result<Step, Refused> {
         self.space.read(self.file, self.buffer, 1)?;
         self.space.rewind(self.file)?;

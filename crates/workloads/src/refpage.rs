@@ -7,7 +7,7 @@
 
 use crate::PAGE;
 use crate::program::{Seat, Step, Worker};
-use crate::renderer::{self, Act};
+use crate::renderer::{self, RendererStep};
 use crate::settings::{Access, Refpage, Settings, Touch, Variant};
 use crate::space::{AddressSpace, Refused, Start};
 use alloc::boxed::Box;
@@ -64,7 +64,7 @@ impl Touch {
     }
 }
 
-struct Rounds<'a> {
+struct RefpageRounds<'a> {
     space: &'a dyn AddressSpace,
     told: Refpage,
     len_bytes: u64,
@@ -81,10 +81,10 @@ pub(crate) fn worker<'a>(
     let told = settings.refpage;
     if told.touch == Touch::Renderer {
         let acts = renderer::acts();
-        let blocks = Vec::with_capacity(acts.iter().filter(|act| matches!(act, Act::Map { .. })).count());
+        let blocks = Vec::with_capacity(acts.iter().filter(|act| matches!(act, RendererStep::Map { .. })).count());
         return Ok(Box::new(Renderer { space, variant: told.variant, acts, blocks }));
     }
-    Ok(Box::new(Rounds { space, told, len_bytes: settings.region_bytes, mapped: None }))
+    Ok(Box::new(RefpageRounds { space, told, len_bytes: settings.region_bytes, mapped: None }))
 }
 
 /// Maps memory that holds what the variant promises.
@@ -106,7 +106,7 @@ fn check(space: &dyn AddressSpace, variant: Variant, address: u64) -> Result<(),
     }
 }
 
-impl Rounds<'_> {
+impl RefpageRounds<'_> {
     /// Returns memory that holds what the variant promises.
     fn fresh(&mut self) -> Result<Range<u64>, Refused> {
         let variant = self.told.variant;
@@ -137,7 +137,7 @@ impl Rounds<'_> {
     }
 }
 
-impl Worker for Rounds<'_> {
+impl Worker for RefpageRounds<'_> {
     fn step(&mut self) -> Result<Step, Refused> {
         let range = self.fresh()?;
         self.touch(&range)?;
@@ -153,7 +153,7 @@ impl Worker for Rounds<'_> {
 struct Renderer<'a> {
     space: &'a dyn AddressSpace,
     variant: Variant,
-    acts: Vec<Act>,
+    acts: Vec<RendererStep>,
     /// Where the blocks of this round are, or were.
     blocks: Vec<Range<u64>>,
 }
@@ -163,13 +163,13 @@ impl Worker for Renderer<'_> {
         self.blocks.clear();
         for act in &self.acts {
             match act {
-                Act::Map { nr_pages } => self.blocks.push(map(self.space, self.variant, nr_pages * PAGE)?),
-                Act::Unmap { block } => self.space.unmap(self.blocks[*block].clone())?,
-                Act::Store { block, pages } => {
+                RendererStep::Map { nr_pages } => self.blocks.push(map(self.space, self.variant, nr_pages * PAGE)?),
+                RendererStep::Unmap { block } => self.space.unmap(self.blocks[*block].clone())?,
+                RendererStep::Store { block, pages } => {
                     let first = self.blocks[*block].start;
                     pages.clone().try_for_each(|page| self.space.store(first + page * PAGE, 1))?;
                 }
-                Act::Load { block, pages } => {
+                RendererStep::Load { block, pages } => {
                     let first = self.blocks[*block].start;
                     pages.clone().try_for_each(|page| check(self.space, self.variant, first + page * PAGE))?;
                 }

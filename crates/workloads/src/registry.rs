@@ -1,6 +1,6 @@
 //! All workloads by name.
 
-use crate::corten::{self, Act};
+use crate::corten::{self, CortenAct};
 use crate::program::{Program, Seat, Worker};
 use crate::settings::{Settings, Touch};
 use crate::space::{AddressSpace, Refused};
@@ -83,7 +83,7 @@ impl Flags {
 enum Kind {
     /// Workers share nothing.
     Alone(MakeWorker),
-    Corten(Act),
+    Corten(CortenAct),
     Ebizzy,
     Touching,
     /// Replayed from a recording: no program over an address space.
@@ -115,7 +115,7 @@ impl Workload {
     }
 }
 
-const fn corten(name: &'static str, about: &'static str, operation: &'static str, act: Act) -> Workload {
+const fn corten(name: &'static str, about: &'static str, operation: &'static str, act: CortenAct) -> Workload {
     Workload {
         name,
         about,
@@ -235,11 +235,11 @@ pub const WORKLOADS: &[Workload] = &[
         pages: ebizzy_pages,
         kind: Kind::Ebizzy,
     },
-    corten("corten-mmap", "maps 16 KiB", "a mapping", Act::Map),
-    corten("corten-mmap_pf", "maps a page and stores to it", "a mapping and its fault", Act::MapAndStore),
-    corten("corten-pf", "stores to a page that is mapped", "a fault", Act::Store).beside_a_protector(),
-    corten("corten-munmap_virt", "unmaps 16 KiB that nobody touched", "an unmapping", Act::UnmapUntouched),
-    corten("corten-munmap", "unmaps a page that was stored to", "an unmapping", Act::Unmap),
+    corten("corten-mmap", "maps 16 KiB", "a mapping", CortenAct::Map),
+    corten("corten-mmap_pf", "maps a page and stores to it", "a mapping and its fault", CortenAct::MapAndStore),
+    corten("corten-pf", "stores to a page that is mapped", "a fault", CortenAct::Store).beside_a_protector(),
+    corten("corten-munmap_virt", "unmaps 16 KiB that nobody touched", "an unmapping", CortenAct::UnmapUntouched),
+    corten("corten-munmap", "unmaps a page that was stored to", "an unmapping", CortenAct::Unmap),
     Workload {
         name: "fork",
         about: "forks; the child stores to 16 of 64 pages and exits; waits for it",

@@ -21,7 +21,7 @@ pub const RENDERER: &str = include_str!("renderer.txt");
 
 /// Something that the renderer did; pages are counted from the block's begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum RendererStep {
     Map { nr_pages: u64 },
     Store { block: usize, pages: Range<u64> },
     Load { block: usize, pages: Range<u64> },
@@ -35,25 +35,25 @@ pub fn renderer_cpu_ns() -> u64 {
 }
 
 /// Returns all that it did, in order.
-pub(crate) fn acts() -> Vec<Act> {
+pub(crate) fn acts() -> Vec<RendererStep> {
     RENDERER.lines().skip(1).map(|line| act(line).expect("the recording is well formed")).collect()
 }
 
-fn act(line: &str) -> Option<Act> {
+fn act(line: &str) -> Option<RendererStep> {
     let mut words = line.split(' ');
     let kind = words.next()?;
     let mut number = || words.next()?.parse::<u64>().ok();
     let first = number()?;
     let block = first as usize;
     Some(match kind {
-        "m" => Act::Map { nr_pages: first },
-        "u" => Act::Unmap { block },
+        "m" => RendererStep::Map { nr_pages: first },
+        "u" => RendererStep::Unmap { block },
         _ => {
             let from = number()?;
             let pages = from..from + number()?;
             match kind {
-                "s" => Act::Store { block, pages },
-                "l" => Act::Load { block, pages },
+                "s" => RendererStep::Store { block, pages },
+                "l" => RendererStep::Load { block, pages },
                 _ => return None,
             }
         }
@@ -65,12 +65,12 @@ pub(crate) fn pages_at_once() -> u64 {
     let (mut lengths, mut mapped, mut most) = (Vec::new(), 0, 0);
     for act in acts() {
         match act {
-            Act::Map { nr_pages } => {
+            RendererStep::Map { nr_pages } => {
                 lengths.push(nr_pages);
                 mapped += nr_pages;
             }
-            Act::Unmap { block } => mapped -= lengths[block],
-            Act::Store { .. } | Act::Load { .. } => {}
+            RendererStep::Unmap { block } => mapped -= lengths[block],
+            RendererStep::Store { .. } | RendererStep::Load { .. } => {}
         }
         most = most.max(mapped);
     }
@@ -86,9 +86,9 @@ mod tests {
         let mut blocks: Vec<Option<u64>> = Vec::new();
         for act in acts() {
             match act {
-                Act::Map { nr_pages } => blocks.push(Some(nr_pages)),
-                Act::Unmap { block } => assert!(blocks[block].take().is_some()),
-                Act::Store { block, pages } | Act::Load { block, pages } => {
+                RendererStep::Map { nr_pages } => blocks.push(Some(nr_pages)),
+                RendererStep::Unmap { block } => assert!(blocks[block].take().is_some()),
+                RendererStep::Store { block, pages } | RendererStep::Load { block, pages } => {
                     assert!(pages.start < pages.end && Some(pages.end) <= blocks[block]);
                 }
             }

@@ -38,7 +38,7 @@ pub const HEADINGS: [&str; 9] =
 
 /// What to compare.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct CalibrationSetup {
     /// The simulated machine.
     pub machine: Spec,
     /// Workloads.
@@ -203,7 +203,7 @@ impl fmt::Display for Agreement {
 }
 
 /// Compares; `progress` is told which cell comes. An interrupt ends it with the cells that are complete.
-pub fn agreement(setup: &Setup, progress: &dyn Fn(&str)) -> Result<Agreement, MeasureError> {
+pub fn agreement(setup: &CalibrationSetup, progress: &dyn Fn(&str)) -> Result<Agreement, MeasureError> {
     let mut cells = Vec::new();
     for workload in &setup.workloads {
         for &cpus in &setup.cpus {
@@ -221,7 +221,7 @@ pub fn agreement(setup: &Setup, progress: &dyn Fn(&str)) -> Result<Agreement, Me
 ///
 /// The machine of this name is simulated with the distance of its CPUs measured beside the row: the host of a virtual
 /// machine moves them, and a line then takes several times as long. A row during which they moved is measured again.
-fn row_of(setup: &Setup, workload: &Workload, cpus: usize) -> Result<Vec<Cell>, MeasureError> {
+fn row_of(setup: &CalibrationSetup, workload: &Workload, cpus: usize) -> Result<Vec<Cell>, MeasureError> {
     let jobs: Vec<Job> = setup.designs.iter().map(|design| job(setup, workload, design, cpus)).collect();
     if cpus == 1 || setup.machine.name() != HERE {
         return cells(&setup.machine, &jobs, native(setup, &jobs, cpus)?, None);
@@ -239,7 +239,7 @@ fn row_of(setup: &Setup, workload: &Workload, cpus: usize) -> Result<Vec<Cell>, 
 }
 
 /// Runs the jobs on this machine in turn; returns the rates of each.
-fn native(setup: &Setup, jobs: &[Job], cpus: usize) -> Result<Vec<Vec<f64>>, MeasureError> {
+fn native(setup: &CalibrationSetup, jobs: &[Job], cpus: usize) -> Result<Vec<Vec<f64>>, MeasureError> {
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
     for run in 0..=setup.runs {
         for (job, rates) in jobs.iter().zip(&mut rates) {
@@ -258,7 +258,7 @@ fn cells(machine: &Spec, jobs: &[Job], native: Vec<Vec<f64>>, line_ns: Option<f6
     jobs.iter().zip(native).map(|(job, rates)| cell(machine, job, &rates, line_ns)).collect()
 }
 
-fn job(setup: &Setup, workload: &Workload, design: &str, cpus: usize) -> Job {
+fn job(setup: &CalibrationSetup, workload: &Workload, design: &str, cpus: usize) -> Job {
     Job {
         spec: shrunk(workload.clone()),
         design: design.to_owned(),

@@ -24,7 +24,7 @@ pub(super) struct Bench<'a, P: Threads> {
 }
 
 /// Lines that one thread after the other has.
-type Lines<P> = Vec<CachePadded<<P as Processor>::AtomicU64>>;
+type CacheLines<P> = Vec<CachePadded<<P as Processor>::AtomicU64>>;
 
 impl<P: Threads> Bench<'_, P> {
     /// Runs `body` on so many threads at once, each on a CPU; returns the nanoseconds that thread 0 says, the median of
@@ -91,7 +91,7 @@ impl<P: Threads> Bench<'_, P> {
     pub(super) fn dirty(&self, touch: impl Fn(&P::AtomicU64) -> u64 + Sync) -> f64 {
         const LINES: usize = 512;
         let next = round_trip(LINES);
-        let lines: Lines<P> = (0..LINES).map(|_| CachePadded::new(P::AtomicU64::new(0))).collect();
+        let lines: CacheLines<P> = (0..LINES).map(|_| CachePadded::new(P::AtomicU64::new(0))).collect();
         let barrier = Barrier::<P>::new(2);
         self.run(2, |thread| {
             if thread == 1 {
@@ -166,7 +166,7 @@ impl<P: Threads> Bench<'_, P> {
     #[allow(unsafe_code, reason = "pages are filled as the library fills them")]
     /// Filling pages, going round through so many.
     pub(super) fn fill(&self, pages: *mut u8, count: usize, is_copy: Copying) -> f64 {
-        let pages = Pages(pages);
+        let pages = ProbedPages(pages);
         let half = count / 2;
         self.each(if count > 4096 { half } else { 1 << 13 }, move |round| {
             let (target, source) = (pages.at(round % half), pages.at(half + round % half));
@@ -180,7 +180,7 @@ impl<P: Threads> Bench<'_, P> {
 impl<P: Threads> Bench<'_, P> {
     /// Two CPUs that zero pages at once, each its half: of each page.
     pub(super) fn fill_both(&self, pages: *mut u8, count: usize) -> f64 {
-        let (pages, half, barrier) = (Pages(pages), count / 2, Barrier::<P>::new(2));
+        let (pages, half, barrier) = (ProbedPages(pages), count / 2, Barrier::<P>::new(2));
         self.run(2, move |thread| {
             barrier.wait();
             let began_ns = P::now();
@@ -222,15 +222,15 @@ pub(super) enum Copying {
 
 /// Pages of the caller's.
 #[derive(Clone, Copy)]
-struct Pages(*mut u8);
+struct ProbedPages(*mut u8);
 #[allow(unsafe_code, reason = "a pointer to memory that the probe's caller owns")]
 // SAFETY: plain memory, which one probe at a time uses.
-unsafe impl Send for Pages {}
+unsafe impl Send for ProbedPages {}
 #[allow(unsafe_code, reason = "as above")]
 // SAFETY: as above.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for ProbedPages {}
 
-impl Pages {
+impl ProbedPages {
     fn at(self, page: usize) -> *mut u8 {
         self.0.wrapping_add(page * PAGE_BYTES)
     }

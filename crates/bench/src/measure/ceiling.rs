@@ -6,7 +6,7 @@
 //! it is compared with.
 
 use super::job::Run;
-use super::session::{ArmResult, Outcome, Setup};
+use super::session::{BenchArmResult, BenchOutcome, BenchSetup};
 use faultless_results::stats::median;
 
 /// The most that an arm can do.
@@ -39,7 +39,7 @@ impl SetBy {
 
 /// Returns an arm's ceiling; nothing if it was not asked for, the machine is not simulated, or one CPU's rate is not
 /// known or not settled.
-pub fn ceiling(setup: &Setup, outcome: &Outcome, arm: &ArmResult) -> Option<Ceiling> {
+pub fn ceiling(setup: &BenchSetup, outcome: &BenchOutcome, arm: &BenchArmResult) -> Option<Ceiling> {
     let machine = setup.machine.simulated().filter(|_| setup.has_ceiling)?;
     let alone = outcome.arms.iter().find(|other| other.arm.cpus == 1 && other.arm.is_like(&arm.arm))?;
     if !alone.runs.iter().all(Run::has_converged) {
@@ -54,7 +54,7 @@ pub fn ceiling(setup: &Setup, outcome: &Outcome, arm: &ArmResult) -> Option<Ceil
     }
 }
 
-impl ArmResult {
+impl BenchArmResult {
     /// Returns the part of a ceiling that was reached; nothing if there is no run, or one that has not settled.
     pub fn reached(&self, ceiling: &Ceiling) -> Option<f64> {
         let rates: Vec<f64> = self.runs.iter().map(|run| run.ops_per_s).collect();
@@ -64,7 +64,7 @@ impl ArmResult {
 }
 
 /// Returns how many pages an operation moves through the memory bus.
-fn pages_moved_each(arm: &ArmResult) -> f64 {
+fn pages_moved_each(arm: &BenchArmResult) -> f64 {
     let sum = |of: &dyn Fn(&Run) -> u64| arm.runs.iter().map(of).sum::<u64>() as f64;
     sum(&|run| run.pages.map_or(0, |pages| pages.moved)) / sum(&|run| run.ops).max(1.0)
 }
@@ -72,7 +72,7 @@ fn pages_moved_each(arm: &ArmResult) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Arm, Length, Mode, Pages, Pinning, Run, Settled};
+    use crate::measure::{BenchArm, Length, Mode, Pages, Pinning, Run, Settled};
     use faultless_machine::simulated::{MachineChoice, Spec};
     use faultless_results::stats::Histogram;
 
@@ -97,8 +97,8 @@ mod tests {
     /// Returns the ceiling of 384 CPUs, and the part that was reached, where one CPU did so.
     fn of(alone: Run) -> Option<(Ceiling, Option<f64>)> {
         let spec = faultless_workloads::Spec::parse("mmap1").expect("a workload");
-        let arm = |cpus| Arm { spec: spec.clone(), design: "mmap-sem".into(), semaphore: None, cpus };
-        let setup = Setup {
+        let arm = |cpus| BenchArm { spec: spec.clone(), design: "mmap-sem".into(), semaphore: None, cpus };
+        let setup = BenchSetup {
             machine: MachineChoice::Simulated(Box::new(Spec::preset("epyc-384").expect("a preset"))),
             jobs: 1,
             specs: vec![spec.clone()],
@@ -118,8 +118,9 @@ mod tests {
             has_sensitivity: false,
             replayer: &faultless_replay::AllDesigns,
         };
-        let arms = vec![ArmResult::of(arm(1), vec![alone]), ArmResult::of(arm(384), vec![run(384, 120e6, 0)])];
-        let outcome = Outcome { arms, was_interrupted: false };
+        let arms =
+            vec![BenchArmResult::of(arm(1), vec![alone]), BenchArmResult::of(arm(384), vec![run(384, 120e6, 0)])];
+        let outcome = BenchOutcome { arms, was_interrupted: false };
         let ceiling = ceiling(&setup, &outcome, &outcome.arms[1])?;
         Some((ceiling, outcome.arms[1].reached(&ceiling)))
     }

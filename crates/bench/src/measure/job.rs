@@ -191,8 +191,7 @@ pub enum MeasureError {
 impl fmt::Display for MeasureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(Unknown::Design) => write!(f, "there is no such design"),
-            Self::Unknown(Unknown::Semaphore) => write!(f, "there is no such semaphore"),
+            Self::Unknown(name) => write!(f, "{name}"),
             Self::Reserve(error) => write!(f, "{error}"),
             Self::Setup(error) => write!(f, "{error}"),
             Self::Refused { cause: Refused::OutOfFrames, memory_bytes: Some(bytes) } => {

@@ -32,7 +32,7 @@ pub use faultless_results::Mode;
 pub use faultless_vm::PlacementPolicy;
 pub use host::once as once_on_host;
 pub use job::{Job, Length, MeasureError, Pages, Run, SIMULATED_NS};
-pub use session::{Arm, ArmResult, Outcome, SessionError, Setup, check_designs, run};
+pub use session::{BenchArm, BenchArmResult, BenchOutcome, BenchSetup, SessionError, check_designs, run};
 pub(crate) use simulated::begins;
 pub use simulated::{SETTLED_AT_MOST_NS, once_simulated, shrunk};
 pub use site::{HostSite, NoSite, Pinning, SimulatedSite, Site};

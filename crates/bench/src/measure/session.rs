@@ -28,7 +28,7 @@ use faultless_results::Mode;
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct BenchSetup {
     /// The machine.
     pub machine: MachineChoice,
     /// How many simulations run at once.
@@ -69,7 +69,7 @@ pub struct Setup {
 
 /// One way to run one workload.
 #[derive(Clone, Debug)]
-pub struct Arm {
+pub struct BenchArm {
     /// The workload.
     pub spec: Spec,
     /// The design.
@@ -80,7 +80,7 @@ pub struct Arm {
     pub cpus: usize,
 }
 
-impl Arm {
+impl BenchArm {
     /// Returns whether both differ in their CPUs alone.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (&self.spec.name, &self.design, &self.semaphore) == (&other.spec.name, &other.design, &other.semaphore)
@@ -92,7 +92,7 @@ impl Arm {
     }
 }
 
-impl fmt::Display for Arm {
+impl fmt::Display for BenchArm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { spec, design, cpus, .. } = self;
         write!(f, "{} under {design}", spec.name)?;
@@ -103,9 +103,9 @@ impl fmt::Display for Arm {
 
 /// An arm's runs, in order.
 #[derive(Debug)]
-pub struct ArmResult {
+pub struct BenchArmResult {
     /// Which arm.
-    pub arm: Arm,
+    pub arm: BenchArm,
     /// What came out, run by run.
     pub runs: Vec<Run>,
     /// The last run that was to warm up.
@@ -116,9 +116,9 @@ pub struct ArmResult {
 
 /// What came out of a session.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct BenchOutcome {
     /// Arm by arm, in the order in which they were asked for.
-    pub arms: Vec<ArmResult>,
+    pub arms: Vec<BenchArmResult>,
     /// Whether somebody ended it early.
     pub was_interrupted: bool,
 }
@@ -170,9 +170,9 @@ pub fn check_designs(machine: &MachineChoice, designs: &[String]) -> Result<(), 
     }
 }
 
-impl Setup {
+impl BenchSetup {
     /// Returns the arms, in the order in which they are reported; none of what the host's kernel doesn't have.
-    pub fn arms(&self) -> Vec<Arm> {
+    pub fn arms(&self) -> Vec<BenchArm> {
         let mut arms = Vec::new();
         for (spec, &cpus) in self.specs.iter().flat_map(|spec| self.cpus.iter().map(move |cpus| (spec, cpus))) {
             let can_run = |design: &&String| *design != HOST_DESIGN || spec.settings.refpage.variant.is_known_to_host();
@@ -181,7 +181,7 @@ impl Setup {
                     HOST_DESIGN => vec![None],
                     _ => self.semaphores.iter().cloned().map(Some).collect(),
                 };
-                let arm = |semaphore| Arm { spec: spec.clone(), design: design.clone(), semaphore, cpus };
+                let arm = |semaphore| BenchArm { spec: spec.clone(), design: design.clone(), semaphore, cpus };
                 arms.extend(semaphores.into_iter().map(arm));
             }
         }
@@ -198,7 +198,7 @@ impl Setup {
         }
     }
 
-    fn job(&self, arm: &Arm) -> Job {
+    fn job(&self, arm: &BenchArm) -> Job {
         Job {
             spec: arm.spec.clone(),
             design: arm.design.clone(),
@@ -213,7 +213,7 @@ impl Setup {
     }
 
     /// Runs an arm once on its machine.
-    fn run_arm(&self, arm: &Arm) -> Result<Run, MeasureError> {
+    fn run_arm(&self, arm: &BenchArm) -> Result<Run, MeasureError> {
         let job = self.job(arm);
         if arm.design == HOST_DESIGN {
             return once_on_host(&job, self.pinning);
@@ -224,13 +224,13 @@ impl Setup {
 }
 
 /// Runs a session; `progress` is told before each run how many were made, and which comes.
-pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, SessionError> {
+pub fn run(setup: &BenchSetup, progress: &dyn Fn(usize, &BenchArm)) -> Result<BenchOutcome, SessionError> {
     setup.check()?;
     if let Some(machine) = setup.machine.simulated() {
         return Ok(run_simulated(setup, machine, progress));
     }
     let arms = setup.arms().into_iter();
-    let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult::of(arm, Vec::new())).collect();
+    let mut results: Vec<BenchArmResult> = arms.map(|arm| BenchArmResult::of(arm, Vec::new())).collect();
     let turns = in_turns(setup.warm_ups + setup.runs, results.len(), setup.seed);
     for (made, (turn, arm)) in turns.enumerate() {
         let result = &mut results[arm];
@@ -240,13 +240,13 @@ pub fn run(setup: &Setup, progress: &dyn Fn(usize, &Arm)) -> Result<Outcome, Ses
         }
     }
     if has_interrupt() {
-        results.iter_mut().filter(|result| result.runs.is_empty()).for_each(ArmResult::fall_back);
+        results.iter_mut().filter(|result| result.runs.is_empty()).for_each(BenchArmResult::fall_back);
     }
-    Ok(Outcome { arms: results, was_interrupted: has_interrupt() })
+    Ok(BenchOutcome { arms: results, was_interrupted: has_interrupt() })
 }
 
 /// Runs a session on a simulated machine: each arm under each seed, several at once.
-fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, &Arm)) -> Outcome {
+fn run_simulated(setup: &BenchSetup, machine: &MachineSpec, progress: &dyn Fn(usize, &BenchArm)) -> BenchOutcome {
     let arms = setup.arms();
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
     let tasks = under_seeds(arms.len(), seeds);
@@ -257,16 +257,16 @@ fn run_simulated(setup: &Setup, machine: &MachineSpec, progress: &dyn Fn(usize, 
         simulated.map(|(run, _)| run)
     };
     let runs = in_parallel(setup.jobs, &tasks, run, |done, &(arm, _)| progress(done, &arms[arm]));
-    let mut results: Vec<ArmResult> = arms.into_iter().map(|arm| ArmResult::of(arm, Vec::new())).collect();
+    let mut results: Vec<BenchArmResult> = arms.into_iter().map(|arm| BenchArmResult::of(arm, Vec::new())).collect();
     for ((arm, _), run) in tasks.into_iter().zip(runs) {
         results[arm].note(run);
     }
-    Outcome { arms: results, was_interrupted: has_interrupt() }
+    BenchOutcome { arms: results, was_interrupted: has_interrupt() }
 }
 
-impl ArmResult {
+impl BenchArmResult {
     /// Returns an arm with its runs.
-    pub(super) fn of(arm: Arm, runs: Vec<Run>) -> Self {
+    pub(super) fn of(arm: BenchArm, runs: Vec<Run>) -> Self {
         Self { arm, runs, warm_up: None, error: None }
     }
 
@@ -279,7 +279,7 @@ impl ArmResult {
         }
     }
 
-    fn add(&mut self, setup: &Setup, turn: usize) {
+    fn add(&mut self, setup: &BenchSetup, turn: usize) {
         match setup.run_arm(&self.arm) {
             Ok(run) if turn >= setup.warm_ups => self.runs.push(run),
             Ok(run) => self.warm_up = Some(run),

@@ -51,11 +51,11 @@ pub fn once<P: ReplayPlatform>(
     if job.spec.workload.name == compile::NAME {
         return compile::once::<P>(machine, job, has_stopped);
     }
-    let visitor = Visitor::<P> { machine, job, site, has_stopped };
+    let visitor = JobUnderDesign::<P> { machine, job, site, has_stopped };
     with_design(&job.design, &job.semaphore, visitor).unwrap_or_else(|error| Err(MeasureError::Unknown(error)))
 }
 
-struct Visitor<'a, P: Threads<Embedding = Usual>> {
+struct JobUnderDesign<'a, P: Threads<Embedding = Usual>> {
     machine: &'a P::Machine,
     job: &'a Job,
     site: &'a dyn Site,
@@ -94,7 +94,7 @@ impl Job {
     }
 }
 
-impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
+impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for JobUnderDesign<'_, P> {
     type Output = Result<Run, MeasureError>;
 
     fn visit<D: Design<P>>(self, semaphore: GenerationOf<P, D>) -> Self::Output {
@@ -123,7 +123,7 @@ impl<P: Threads<Embedding = Usual>> DesignVisitor<P> for Visitor<'_, P> {
     }
 }
 
-impl<P: Threads<Embedding = Usual>> Visitor<'_, P> {
+impl<P: Threads<Embedding = Usual>> JobUnderDesign<'_, P> {
     fn run<D: Design<P>>(&self, vm: &Vm<P, D>) -> Result<Run, MeasureError> {
         let files = Files::new(vm, self.job.nr_workers());
         let teams = alone::<P, _>(self.machine, || self.teams(vm, &files)).map_err(|cause| self.job.refused(cause))?;
@@ -172,7 +172,7 @@ struct Field<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> {
     vm: &'vm Vm<P, D>,
     files: &'a Files<'vm, P, D>,
     teams: &'a [Team<'vm, 'a, P, D>],
-    visitor: &'a Visitor<'a, P>,
+    visitor: &'a JobUnderDesign<'a, P>,
     barrier: Barrier<P>,
     start_ns: P::AtomicU64,
     /// Made by the first worker that comes to its window; the host's, not the platform's.
@@ -195,7 +195,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Field<'a, 'vm, P, D> 
         vm: &'vm Vm<P, D>,
         files: &'a Files<'vm, P, D>,
         teams: &'a [Team<'vm, 'a, P, D>],
-        visitor: &'a Visitor<'a, P>,
+        visitor: &'a JobUnderDesign<'a, P>,
     ) -> Self {
         let nr_workers = visitor.job.nr_workers();
         Self {

@@ -21,7 +21,7 @@ use faultless_workloads::Spec as Workload;
 use serde_json::{Value, json};
 
 use super::Drawn;
-use crate::high::{self, Arm, DESIGN, Lies, Made, Memory, Start};
+use crate::high::{self, DESIGN, HighArm, Lies, Made, Memory, Start};
 use crate::measure::{MeasureError, Mode};
 use crate::spread::{Draws, strongest};
 
@@ -39,21 +39,21 @@ const CPUS: usize = 16;
 const LOCK: &str = "kmap_lock";
 
 /// What runs.
-struct Subject {
+struct KmapSubject {
     name: &'static str,
     tables: bool,
     slots: usize,
 }
 
-const SUBJECTS: [Subject; 4] = [
-    Subject { name: "tables high, 1024 slots", tables: true, slots: 1024 },
-    Subject { name: "tables high, 128 slots", tables: true, slots: 128 },
-    Subject { name: "tables normal, 128 slots", tables: false, slots: 128 },
-    Subject { name: "tables normal, 512 slots (mainline)", tables: false, slots: 512 },
+const SUBJECTS: [KmapSubject; 4] = [
+    KmapSubject { name: "tables high, 1024 slots", tables: true, slots: 1024 },
+    KmapSubject { name: "tables high, 128 slots", tables: true, slots: 128 },
+    KmapSubject { name: "tables normal, 128 slots", tables: false, slots: 128 },
+    KmapSubject { name: "tables normal, 512 slots (mainline)", tables: false, slots: 512 },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Figure {
+enum KmapFigure {
     Time,
     Maps,
     Utilisation,
@@ -62,7 +62,7 @@ enum Figure {
     Contention,
 }
 
-impl Figure {
+impl KmapFigure {
     const fn name(self) -> &'static str {
         match self {
             Self::Time => "time of the compile, s",
@@ -90,10 +90,10 @@ impl Figure {
 
 /// A figure of the thread.
 #[derive(Debug)]
-struct Case {
+struct KmapCase {
     /// The number of the run in `SUBJECTS`.
     subject: usize,
-    figure: Figure,
+    figure: KmapFigure,
     published: f64,
     /// What the thread has for the first run, measured in the same way.
     published_base: f64,
@@ -101,40 +101,40 @@ struct Case {
     is_other_kernel: bool,
 }
 
-const fn case(subject: usize, figure: Figure, published: f64, published_base: f64) -> Case {
+const fn case(subject: usize, figure: KmapFigure, published: f64, published_base: f64) -> KmapCase {
     // Mainline 2.4.18 against 2.4.19-pre1-aa1.
-    Case { subject, figure, published, published_base, is_other_kernel: subject == 3 }
+    KmapCase { subject, figure, published, published_base, is_other_kernel: subject == 3 }
 }
 
-const CASES: [Case; 22] = [
-    case(0, Figure::Time, 40.0, 40.0),
-    case(0, Figure::Maps, 1275.907, 1275.907),
-    case(0, Figure::Utilisation, 33.4, 33.4),
-    case(0, Figure::Hold, 5.4, 5.4),
-    case(0, Figure::Wait, 155.0, 155.0),
-    case(0, Figure::Contention, 63.5, 63.5),
-    case(1, Figure::Time, 43.0, 40.0),
-    case(1, Figure::Maps, 1301.358, 1275.907),
-    case(1, Figure::Utilisation, 35.5, 33.4),
-    case(1, Figure::Hold, 6.0, 5.4),
-    case(1, Figure::Wait, 171.0, 155.0),
-    case(1, Figure::Contention, 67.9, 63.5),
-    case(2, Figure::Maps, 346.193, 1275.907),
-    case(2, Figure::Utilisation, 3.4, 33.4),
-    case(2, Figure::Hold, 1.4, 5.4),
-    case(2, Figure::Wait, 31.0, 155.0),
-    case(2, Figure::Contention, 4.1, 63.5),
-    case(3, Figure::Time, 26.5, 35.0),
-    case(3, Figure::Maps, 358.022, 1275.907),
-    case(3, Figure::Utilisation, 1.6, 33.4),
-    case(3, Figure::Hold, 0.5, 5.4),
-    case(3, Figure::Wait, 28.0, 155.0),
+const CASES: [KmapCase; 22] = [
+    case(0, KmapFigure::Time, 40.0, 40.0),
+    case(0, KmapFigure::Maps, 1275.907, 1275.907),
+    case(0, KmapFigure::Utilisation, 33.4, 33.4),
+    case(0, KmapFigure::Hold, 5.4, 5.4),
+    case(0, KmapFigure::Wait, 155.0, 155.0),
+    case(0, KmapFigure::Contention, 63.5, 63.5),
+    case(1, KmapFigure::Time, 43.0, 40.0),
+    case(1, KmapFigure::Maps, 1301.358, 1275.907),
+    case(1, KmapFigure::Utilisation, 35.5, 33.4),
+    case(1, KmapFigure::Hold, 6.0, 5.4),
+    case(1, KmapFigure::Wait, 171.0, 155.0),
+    case(1, KmapFigure::Contention, 67.9, 63.5),
+    case(2, KmapFigure::Maps, 346.193, 1275.907),
+    case(2, KmapFigure::Utilisation, 3.4, 33.4),
+    case(2, KmapFigure::Hold, 1.4, 5.4),
+    case(2, KmapFigure::Wait, 31.0, 155.0),
+    case(2, KmapFigure::Contention, 4.1, 63.5),
+    case(3, KmapFigure::Time, 26.5, 35.0),
+    case(3, KmapFigure::Maps, 358.022, 1275.907),
+    case(3, KmapFigure::Utilisation, 1.6, 33.4),
+    case(3, KmapFigure::Hold, 0.5, 5.4),
+    case(3, KmapFigure::Wait, 28.0, 155.0),
 ];
 
 /// A case with what came out.
 #[derive(Debug)]
-pub struct Row {
-    case: &'static Case,
+pub struct KmapRow {
+    case: &'static KmapCase,
     /// Ours under each seed.
     ours: Vec<f64>,
     /// Ours of the first run, under each seed.
@@ -150,9 +150,9 @@ pub fn run(
     seeds: Range<u64>,
     jobs: usize,
     ended: impl FnMut(usize),
-) -> Result<Vec<Row>, MeasureError> {
+) -> Result<Vec<KmapRow>, MeasureError> {
     let workload = Workload::parse("compile").map_err(|error| MeasureError::Message(error.to_string()))?;
-    let arm = |subject: &Subject| {
+    let arm = |subject: &KmapSubject| {
         // Pages of programs' own are cleared and copied through `kmap_atomic` in both kernels: without the pool.
         let lies = Lies { tables: subject.tables, files: true, ..Lies::default() };
         let high = Memory {
@@ -163,7 +163,7 @@ pub fn run(
             costs: Costs::default(),
             is_metered: true,
         };
-        Arm {
+        HighArm {
             workload: workload.clone(),
             duration_ns: 1,
             mode: Mode::Processes,
@@ -187,8 +187,8 @@ pub fn run_drawn(
     seeds: Range<u64>,
     jobs: usize,
     mut ended: impl FnMut(usize),
-) -> Result<Vec<Row>, MeasureError> {
-    let mut all: Vec<Row> = Vec::new();
+) -> Result<Vec<KmapRow>, MeasureError> {
+    let mut all: Vec<KmapRow> = Vec::new();
     for (draw, seed) in seeds.enumerate() {
         let before = draw * RUNS;
         let rows = run(&draws.machine(draw), replayer, seed..seed + 1, jobs, |done| ended(before + done))?;
@@ -201,17 +201,17 @@ pub fn run_drawn(
     Ok(all)
 }
 
-fn rows(runs: &[Vec<Made>]) -> Vec<Row> {
+fn rows(runs: &[Vec<Made>]) -> Vec<KmapRow> {
     let whole = runs.iter().map(Vec::len).min().unwrap_or(0);
-    let of = |subject: usize, figure: Figure| runs[subject][..whole].iter().map(|made| figure.of(made)).collect();
-    let row = |case: &'static Case| {
+    let of = |subject: usize, figure: KmapFigure| runs[subject][..whole].iter().map(|made| figure.of(made)).collect();
+    let row = |case: &'static KmapCase| {
         let (ours, base) = (of(case.subject, case.figure), of(0, case.figure));
-        Row { case, ours, base, drawn: None }
+        KmapRow { case, ours, base, drawn: None }
     };
     if whole == 0 { Vec::new() } else { CASES.iter().map(row).collect() }
 }
 
-impl Row {
+impl KmapRow {
     /// Returns how many seeds it has.
     pub fn nr_seeds(&self) -> usize {
         self.ours.len()
@@ -323,13 +323,13 @@ impl Row {
 }
 
 /// Writes the table for people.
-pub fn write(rows: &[Row], has_sensitivity: bool, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+pub fn write(rows: &[KmapRow], has_sensitivity: bool, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "{NAME}: {ABOUT}\nsource    {SOURCE}\nmachine   {MACHINE} (simulated), {CPUS} CPUs\n")?;
     let headings =
         ["run", "figure", "published", "ours", "change, published", "change, ours", "seeds", "sign"].map(String::from);
     let of_draws = if rows.iter().any(|row| row.drawn.is_some()) { &Drawn::headings()[..] } else { &[] };
     let headings = headings.into_iter().chain(of_draws.iter().cloned()).collect();
-    let lines: Vec<Vec<String>> = std::iter::once(headings).chain(rows.iter().map(Row::cells)).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(headings).chain(rows.iter().map(KmapRow::cells)).collect();
     columns::write(&lines, out)?;
     if has_sensitivity {
         writeln!(out, "\nwhich guessed number goes with each change (rank correlation over the draws):")?;
@@ -353,20 +353,22 @@ mod tests {
 
     #[test]
     fn changes_are_from_the_first_run_under_the_same_seed() {
-        let row = |ours: &[f64]| Row { case: &CASES[6], ours: ours.to_vec(), base: vec![2.0, 4.0, 4.0], drawn: None };
+        let row =
+            |ours: &[f64]| KmapRow { case: &CASES[6], ours: ours.to_vec(), base: vec![2.0, 4.0, 4.0], drawn: None };
         let up = row(&[2.2, 4.4, 4.2]);
         assert_eq!(up.change().map(|(change, ..)| change.round()), Some(10.0));
         assert!(up.published_change().is_some_and(|change| (change - 7.5).abs() < 1e-9));
         assert_eq!(up.sign_agrees(), Some(true));
         assert_eq!(row(&[1.0, 2.0, 2.0]).sign_agrees(), Some(false));
         assert_eq!(row(&[2.001, 4.001, 4.001]).sign_agrees(), Some(false), "less than a percent is no change");
-        assert_eq!(Row { case: &CASES[0], ..up }.sign_agrees(), None, "the first run has nothing to change from");
+        assert_eq!(KmapRow { case: &CASES[0], ..up }.sign_agrees(), None, "the first run has nothing to change from");
     }
 
     #[test]
     fn drawn_machines_are_appended_and_judged_by_the_change() {
         let draws = Draws::new(&Spec::preset(MACHINE).expect("a preset"), 3, 1);
-        let of = |case: usize, ours, base| Row { case: &CASES[case], ours: vec![ours], base: vec![base], drawn: None };
+        let of =
+            |case: usize, ours, base| KmapRow { case: &CASES[case], ours: vec![ours], base: vec![base], drawn: None };
         let mut row = of(6, 1.1, 1.0);
         row.append(of(6, 2.2, 2.0));
         row.append(of(6, 3.9, 3.0));
@@ -389,7 +391,7 @@ mod tests {
     #[test]
     fn the_thread_s_own_ratios_come_out() {
         let of = |subject, figure| CASES.iter().find(|case| case.subject == subject && case.figure == figure);
-        let mainline = of(3, Figure::Maps).expect("a case");
+        let mainline = of(3, KmapFigure::Maps).expect("a case");
         assert!((mainline.published_base / mainline.published - 3.56).abs() < 0.01, "3.5 times as many maps");
         assert!(CASES.iter().all(|case| case.is_other_kernel == (case.subject == 3)));
         assert_eq!(CASES.iter().filter(|case| case.subject == 0 && case.published == case.published_base).count(), 6);

@@ -33,7 +33,7 @@ pub enum Subject {
         /// The scheme.
         scheme: String,
         /// What each thread does.
-        load: Box<kmap::Load>,
+        load: Box<kmap::KmapLoad>,
     },
     /// A recorded program.
     Trace {
@@ -97,7 +97,7 @@ pub enum Locks {
 
 /// What to count, and under what.
 #[derive(Debug)]
-pub struct Setup {
+pub struct StatSetup {
     /// What runs.
     pub subject: Subject,
     /// The machine.
@@ -130,7 +130,7 @@ pub struct Setup {
 
 /// One way to run the subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arm {
+pub struct StatArm {
     /// The design.
     pub design: String,
     /// The semaphore; the host has its own.
@@ -139,7 +139,7 @@ pub struct Arm {
     pub cpus: usize,
 }
 
-impl fmt::Display for Arm {
+impl fmt::Display for StatArm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.design.as_str() {
             NO_DESIGN => write!(f, "no design")?,
@@ -172,16 +172,16 @@ pub struct RunCounts {
 /// Where the stream of events goes, if there is one.
 pub type Tap = Box<dyn Write + Send>;
 
-impl Setup {
+impl StatSetup {
     /// Returns the arms, in the order in which they are reported.
-    pub fn arms(&self) -> Vec<Arm> {
+    pub fn arms(&self) -> Vec<StatArm> {
         let mut arms = Vec::new();
         for (&cpus, design) in self.cpus.iter().flat_map(|cpus| self.designs.iter().map(move |design| (cpus, design))) {
             let semaphores: Vec<Option<String>> = match design.as_str() {
                 HOST_DESIGN | NO_DESIGN => vec![None],
                 _ => self.semaphores.iter().cloned().map(Some).collect(),
             };
-            arms.extend(semaphores.into_iter().map(|semaphore| Arm { design: design.clone(), semaphore, cpus }));
+            arms.extend(semaphores.into_iter().map(|semaphore| StatArm { design: design.clone(), semaphore, cpus }));
         }
         arms
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use faultless_linux::counters::{Counter, Software, vmstat};
 
-use super::arm::{Arm, RunCounts, Setup, Subject};
+use super::arm::{RunCounts, StatArm, StatSetup, Subject};
 use super::sources::{HostSource, host_source};
 use super::vm::job;
 use crate::measure::{self, Pinning};
@@ -23,7 +23,7 @@ struct Open {
 const GROWING: [&str; 6] = ["pg", "vma_lock_", "nr_tlb_", "thp_", "speculative_", "compact_"];
 
 /// Runs an arm once.
-pub(super) fn once(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
+pub(super) fn once(setup: &StatSetup, arm: &StatArm) -> Result<RunCounts, String> {
     let open = Open::new(&setup.events);
     let ran = run(setup, arm)?;
     let (counts, vmstat) = open.close(&setup.events);
@@ -32,7 +32,7 @@ pub(super) fn once(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
 }
 
 /// Runs the subject; returns how long it took, and how many operations a workload made, and nothing else yet.
-fn run(setup: &Setup, arm: &Arm) -> Result<RunCounts, String> {
+fn run(setup: &StatSetup, arm: &StatArm) -> Result<RunCounts, String> {
     match &setup.subject {
         Subject::Workload { spec, duration_ns, mode } => {
             let job = job(setup, arm, spec, *duration_ns, *mode);

@@ -13,7 +13,7 @@ mod host;
 mod sources;
 mod vm;
 
-pub use arm::{Arm, Locks, NO_DESIGN, RunCounts, Setup, Subject, Tap};
+pub use arm::{Locks, NO_DESIGN, RunCounts, StatArm, StatSetup, Subject, Tap};
 
 use faultless_linux::space::has_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
@@ -21,9 +21,9 @@ use faultless_machine::session::in_turns;
 
 /// An arm's runs, in order.
 #[derive(Debug)]
-pub struct ArmResult {
+pub struct StatArmResult {
     /// Which arm.
-    pub arm: Arm,
+    pub arm: StatArm,
     /// What came out, run by run.
     pub runs: Vec<RunCounts>,
     /// Why the arm has fewer runs than asked for.
@@ -32,16 +32,16 @@ pub struct ArmResult {
 
 /// What came out of all arms.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct StatOutcome {
     /// Arm by arm, in the order in which they were asked for.
-    pub arms: Vec<ArmResult>,
+    pub arms: Vec<StatArmResult>,
     /// Whether somebody ended it early.
     pub was_interrupted: bool,
 }
 
-impl Setup {
+impl StatSetup {
     /// Runs an arm once.
-    fn once(&self, arm: &Arm, number: usize, tap: Option<Tap>) -> Result<RunCounts, String> {
+    fn once(&self, arm: &StatArm, number: usize, tap: Option<Tap>) -> Result<RunCounts, String> {
         match (arm.design == HOST_DESIGN, self.machine.simulated()) {
             (true, Some(spec)) => Err(format!("the host's kernel can't run on {}, which is simulated", spec.name())),
             (true, None) => host::once(self, arm),
@@ -52,9 +52,10 @@ impl Setup {
 
 /// Runs every arm in turn, in an order that the seed draws anew for each run; `tap` opens the stream of a run's events,
 /// if one is wanted.
-pub fn run(setup: &Setup, tap: &dyn Fn(&Arm, usize) -> Option<Tap>, progress: &dyn Fn(usize)) -> Outcome {
+pub fn run(setup: &StatSetup, tap: &dyn Fn(&StatArm, usize) -> Option<Tap>, progress: &dyn Fn(usize)) -> StatOutcome {
     let arms = setup.arms().into_iter();
-    let mut results: Vec<ArmResult> = arms.map(|arm| ArmResult { arm, runs: Vec::new(), error: None }).collect();
+    let mut results: Vec<StatArmResult> =
+        arms.map(|arm| StatArmResult { arm, runs: Vec::new(), error: None }).collect();
     for (made, (number, arm)) in in_turns(setup.runs, results.len(), setup.seed).enumerate() {
         let result = &mut results[arm];
         if result.error.is_none() && !has_interrupt() {
@@ -66,5 +67,5 @@ pub fn run(setup: &Setup, tap: &dyn Fn(&Arm, usize) -> Option<Tap>, progress: &d
         }
         progress(made + 1);
     }
-    Outcome { arms: results, was_interrupted: has_interrupt() }
+    StatOutcome { arms: results, was_interrupted: has_interrupt() }
 }

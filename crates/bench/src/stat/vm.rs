@@ -10,7 +10,7 @@ use faultless_sim::{Sim, isolate};
 use faultless_vm::Event;
 use faultless_workloads::{Begins, Spec, Spec as Workload};
 
-use super::arm::{Arm, Locks, RunCounts, Setup, Subject, Tap};
+use super::arm::{Locks, RunCounts, StatArm, StatSetup, Subject, Tap};
 use crate::measure::{self, HostSite, Job, Length, Mode, Pinning, SimulatedSite, Site};
 use crate::{high, kmap};
 use faultless_machine::events;
@@ -27,12 +27,12 @@ struct Ran {
 }
 
 /// Runs an arm once; on a simulated machine, the seed decides all chance.
-pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Result<RunCounts, String> {
+pub(super) fn once(setup: &StatSetup, arm: &StatArm, seed: u64, tap: Option<Tap>) -> Result<RunCounts, String> {
     if let Some(spec) = setup.machine.simulated() {
         match &setup.subject {
             Subject::KernelMaps { scheme, load, .. } => return maps(setup, spec, (arm, scheme), load, seed, tap),
             Subject::Workload { spec: workload, duration_ns, mode } if setup.high.is_some() => {
-                let arm = high::Arm {
+                let arm = high::HighArm {
                     workload: Workload::clone(workload),
                     duration_ns: *duration_ns,
                     mode: *mode,
@@ -68,23 +68,23 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
 }
 
 /// Opens the stream of a run's events, if one is wanted.
-fn stream(setup: &Setup, tap: Option<Tap>) -> Option<Arc<Stream<Tap>>> {
+fn stream(setup: &StatSetup, tap: Option<Tap>) -> Option<Arc<Stream<Tap>>> {
     tap.map(|tap| Arc::new(Stream::new(streamed(setup), tap)))
 }
 
 /// Maps and unmaps frames once.
 fn maps(
-    setup: &Setup,
+    setup: &StatSetup,
     spec: &faultless_sim::Spec,
-    (arm, scheme): (&Arm, &str),
-    load: &kmap::Load,
+    (arm, scheme): (&StatArm, &str),
+    load: &kmap::KmapLoad,
     seed: u64,
     tap: Option<Tap>,
 ) -> Result<RunCounts, String> {
     let (locks, stream) = (Arc::new(LockWatch::default()), stream(setup, tap));
     let mut sinks = vec![locks.clone() as Arc<dyn Sink>];
     sinks.extend(stream.clone().map(|sink| sink as Arc<dyn Sink>));
-    let of = kmap::Arm { scheme: scheme.to_owned(), cpus: arm.cpus };
+    let of = kmap::KmapArm { scheme: scheme.to_owned(), cpus: arm.cpus };
     let mapping = kmap::once(spec, &of, load, seed, sinks).map_err(|error| error.to_string())?;
     // Why a stream broke off is its reader's business.
     let _ = stream.and_then(|stream| stream.flush());
@@ -101,9 +101,9 @@ fn maps(
 
 /// Runs a workload once whose tables, or pages, lie in high memory.
 fn in_high_memory(
-    setup: &Setup,
+    setup: &StatSetup,
     spec: &faultless_sim::Spec,
-    of: &high::Arm,
+    of: &high::HighArm,
     seed: u64,
     tap: Option<Tap>,
 ) -> Result<RunCounts, String> {
@@ -112,7 +112,7 @@ fn in_high_memory(
     let made = high::once(spec, of, seed, sinks).map_err(|error| error.to_string())?;
     // Why a stream broke off is its reader's business.
     let _ = stream.and_then(|stream| stream.flush());
-    let arm = Arm { design: of.design.clone(), semaphore: Some(of.semaphore.clone()), cpus: of.cpus };
+    let arm = StatArm { design: of.design.clone(), semaphore: Some(of.semaphore.clone()), cpus: of.cpus };
     let mut counts = counted(setup, &arm, ran(made.run));
     counts.locks = (setup.locks == Locks::Watched).then_some(made.locks);
     Ok(counts)
@@ -122,8 +122,8 @@ fn in_high_memory(
 fn observed<P: Threads<Machine: Send, Embedding = Usual>>(
     machine: P::Machine,
     site: &dyn Site,
-    setup: &Setup,
-    (arm, begins): (&Arm, Begins),
+    setup: &StatSetup,
+    (arm, begins): (&StatArm, Begins),
     tap: Option<Tap>,
 ) -> Result<RunCounts, String>
 where
@@ -143,15 +143,15 @@ where
     Ok(counts)
 }
 
-fn streamed(setup: &Setup) -> Vec<String> {
+fn streamed(setup: &StatSetup) -> Vec<String> {
     setup.events.iter().map(|&name| name.to_owned()).collect()
 }
 
 fn run<P: ReplayPlatform>(
     machine: &P::Machine,
     site: &dyn Site,
-    setup: &Setup,
-    arm: &Arm,
+    setup: &StatSetup,
+    arm: &StatArm,
     begins: Begins,
 ) -> Result<Ran, String> {
     match &setup.subject {
@@ -193,7 +193,7 @@ fn ran(run: measure::Run) -> Ran {
 }
 
 /// Returns the job of an arm that runs a workload.
-pub(super) fn job(setup: &Setup, arm: &Arm, spec: &Spec, duration_ns: u64, mode: Mode) -> Job {
+pub(super) fn job(setup: &StatSetup, arm: &StatArm, spec: &Spec, duration_ns: u64, mode: Mode) -> Job {
     Job {
         spec: spec.clone(),
         design: arm.design.clone(),
@@ -207,7 +207,7 @@ pub(super) fn job(setup: &Setup, arm: &Arm, spec: &Spec, duration_ns: u64, mode:
     }
 }
 
-fn counted(setup: &Setup, arm: &Arm, ran: Ran) -> RunCounts {
+fn counted(setup: &StatSetup, arm: &StatArm, ran: Ran) -> RunCounts {
     let count = |name: &str| ran.counters.iter().find(|(known, _)| *known == name).map(|(_, count)| *count);
     let counts = setup.events.iter().map(|name| match *name {
         name if !events::is_counted(&arm.design, name) => None,

@@ -14,7 +14,7 @@ use clap::Args;
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::DESIGNS;
 use faultless_results::ResultSet;
-use faultless_trials::all::{self, Judge, Outcome, Row, Setup, verdict};
+use faultless_trials::all::{self, AllOutcome, AllSetup, Judge, JudgeRow, verdict};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ pub struct AllArgs {
 
 /// Runs the subcommand.
 pub fn run(args: &AllArgs, color: Color) -> Result<ExitCode, Failure> {
-    let setup = Setup {
+    let setup = AllSetup {
         designs: known("design", &args.design, DESIGNS.to_vec())?,
         duration: Duration::from_nanos(args.duration),
         seed: args.seed.unwrap_or_else(today_in_digits),
@@ -92,11 +92,11 @@ fn progress_bar(duration: Duration) -> ProgressBar {
 
 const HEADINGS: [&str; 6] = ["judge", "batches", "tried", "unit", "seconds", "found"];
 
-fn nr_found(judge: Judge, outcome: &Outcome) -> usize {
+fn nr_found(judge: Judge, outcome: &AllOutcome) -> usize {
     outcome.found.iter().filter(|found| found.judge == judge.name()).count()
 }
 
-fn fields(row: &Row, outcome: &Outcome) -> Vec<String> {
+fn fields(row: &JudgeRow, outcome: &AllOutcome) -> Vec<String> {
     vec![
         row.judge.name().into(),
         row.batches.to_string(),
@@ -107,9 +107,9 @@ fn fields(row: &Row, outcome: &Outcome) -> Vec<String> {
     ]
 }
 
-fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
+fn result_set(setup: &AllSetup, outcome: &AllOutcome) -> ResultSet {
     let mut set = ResultSet::new("check all", setup.seed, info::native());
-    let judge = |row: &Row| {
+    let judge = |row: &JudgeRow| {
         json!({
             "judge": row.judge.name(),
             "batches": row.batches,
@@ -134,7 +134,7 @@ fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
     set
 }
 
-fn write_human(setup: &Setup, outcome: &Outcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
+fn write_human(setup: &AllSetup, outcome: &AllOutcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "All judges in turn, seed {}\n", setup.seed)?;
     write_columns(out, &HEADINGS, rows)?;
     writeln!(out)?;

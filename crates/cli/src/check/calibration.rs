@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_bench::calibrate::check::{HEADINGS, Setup, agreement};
+use faultless_bench::calibrate::check::{CalibrationSetup, HEADINGS, agreement};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::DESIGNS;
 use faultless_machine::host;
@@ -64,7 +64,7 @@ pub fn run(args: &CalibrationArgs, color: Color) -> Result<ExitCode, Failure> {
     };
     args.output.prepare()?;
     let most = host::cpus().min(spec.nr_cpus()).min(2);
-    let setup = Setup {
+    let setup = CalibrationSetup {
         machine: spec.clone(),
         workloads: workloads(args)?,
         designs: distinct(&args.design),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use faultless_machine::designs::{DESIGNS, SEMAPHORES};
-use faultless_schedules::explore::Setup;
+use faultless_schedules::explore::ExploreSetup;
 use faultless_schedules::worlds::{WORLDS, World};
 use indicatif::ProgressBar;
 
@@ -40,10 +40,10 @@ pub(super) struct ExploreArgs {
 }
 
 impl ExploreArgs {
-    pub(super) fn setup(&self) -> Result<Setup, Failure> {
+    pub(super) fn setup(&self) -> Result<ExploreSetup, Failure> {
         let worlds: Vec<&'static str> = WORLDS.iter().map(|world| world.name).collect();
         let worlds = known("world", &self.world, worlds)?;
-        Ok(Setup {
+        Ok(ExploreSetup {
             designs: known("design", &self.design, DESIGNS.to_vec())?,
             semaphores: known("semaphore", &self.semaphore, SEMAPHORES.to_vec())?,
             worlds: worlds.iter().filter_map(|name| World::named(name)).collect(),

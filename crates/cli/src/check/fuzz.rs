@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use faultless_linux::space::on_interrupt;
 use faultless_results::ResultSet;
-use faultless_trials::fuzz::{self, Outcome, Setup, Target};
+use faultless_trials::fuzz::{self, FuzzOutcome, FuzzSetup, Target};
 use serde_json::{Value, json};
 
 use super::found::write_found;
@@ -98,10 +98,10 @@ pub fn run(args: &FuzzArgs, color: Color) -> Result<ExitCode, Failure> {
 }
 
 impl FuzzArgs {
-    fn setup(&self) -> Result<Setup, Failure> {
+    fn setup(&self) -> Result<FuzzSetup, Failure> {
         let names = known("target", &self.target, Target::ALL.map(Target::name).to_vec())?;
         let target = |name: &String| Target::ALL.into_iter().find(|target| target.name() == name);
-        Ok(Setup {
+        Ok(FuzzSetup {
             targets: names.iter().filter_map(target).collect(),
             seed: self.seed,
             from: self.from,
@@ -113,12 +113,12 @@ impl FuzzArgs {
 
 const HEADINGS: [&str; 3] = ["target", "inputs", "found"];
 
-fn fields(row: &fuzz::Row, outcome: &Outcome) -> Vec<String> {
+fn fields(row: &fuzz::TargetRow, outcome: &FuzzOutcome) -> Vec<String> {
     let found = outcome.found.iter().filter(|found| found.subject == row.target.name()).count();
     vec![row.target.name().into(), row.inputs.to_string(), found.to_string()]
 }
 
-fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
+fn result_set(setup: &FuzzSetup, outcome: &FuzzOutcome) -> ResultSet {
     let mut set = ResultSet::new("check fuzz", setup.seed, info::native());
     let runs: Vec<Value> =
         outcome.rows.iter().map(|row| json!({ "target": row.target.name(), "inputs": row.inputs })).collect();

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use faultless_linux::space::on_interrupt;
-use faultless_schedules::explore::{self, CellOutcome, ExploreError, Setup, Shortened};
+use faultless_schedules::explore::{self, CellOutcome, ExploreError, ExploreSetup, Shortened};
 use faultless_schedules::line::{self, Line};
 use faultless_schedules::mutants::Mutant;
 use faultless_schedules::report;
@@ -62,7 +62,7 @@ pub fn run(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
 }
 
 fn search(args: &SchedulesArgs, color: Color) -> Result<ExitCode, Failure> {
-    let setup = Setup { mutant: mutant(args)?, ..args.explore.setup()? };
+    let setup = ExploreSetup { mutant: mutant(args)?, ..args.explore.setup()? };
     args.output.prepare()?;
     on_interrupt();
     let bar = progress_bar(setup.runs * setup.designs.len() as u64);
@@ -86,7 +86,7 @@ fn mutant(args: &SchedulesArgs) -> Result<Option<Mutant>, Failure> {
 
 fn hand_out(
     args: &SchedulesArgs,
-    setup: &Setup,
+    setup: &ExploreSetup,
     cells: &[CellOutcome],
     first: Option<&Shortened>,
     color: Color,
@@ -115,7 +115,7 @@ fn replay(args: &SchedulesArgs, line: &Line, color: Color) -> Result<ExitCode, F
         runs: 1,
         failed: failed.clone().map(|failed| (0, failed)),
     };
-    let setup = Setup {
+    let setup = ExploreSetup {
         designs: vec![line.design.clone()],
         semaphores: vec![line.semaphore.clone()],
         worlds: vec![line.world],

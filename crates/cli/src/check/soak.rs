@@ -14,7 +14,7 @@ use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::{DESIGNS, SEMAPHORES};
 use faultless_results::ResultSet;
 use faultless_soak::Shortages;
-use faultless_trials::soak::{self, Outcome, Row, Setup, shortages_name};
+use faultless_trials::soak::{self, SoakOutcome, SoakRow, SoakSetup, shortages_name};
 use serde_json::{Value, json};
 
 use super::found::write_found;
@@ -120,12 +120,12 @@ pub fn run(args: &SoakArgs, color: Color) -> Result<ExitCode, Failure> {
 }
 
 impl SoakArgs {
-    fn setup(&self) -> Result<Setup, Failure> {
+    fn setup(&self) -> Result<SoakSetup, Failure> {
         if !SEMAPHORES.contains(&self.semaphore.as_str()) {
             return Err(Failure::usage(unknown("semaphore", &self.semaphore, SEMAPHORES.iter().copied())));
         }
         let shortages = self.shortages.kinds();
-        Ok(Setup {
+        Ok(SoakSetup {
             designs: known("design", &self.design, DESIGNS.to_vec())?,
             semaphore: self.semaphore.clone(),
             duration: Duration::from_nanos(self.duration) / shortages.len() as u32,
@@ -141,7 +141,7 @@ impl SoakArgs {
 const HEADINGS: [&str; 9] =
     ["design", "shortages", "rounds", "operations", "failed calls", "faults", "copies", "shootdowns", "outcome"];
 
-fn row(row: &Row) -> Vec<String> {
+fn row(row: &SoakRow) -> Vec<String> {
     let figure = |pointer: &str| {
         let value = row.report.as_ref().and_then(|report| report.pointer(pointer)).and_then(Value::as_u64);
         value.map_or(String::new(), |value| value.to_string())
@@ -155,7 +155,7 @@ fn row(row: &Row) -> Vec<String> {
     fields
 }
 
-fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
+fn result_set(setup: &SoakSetup, outcome: &SoakOutcome) -> ResultSet {
     let mut set = ResultSet::new("check soak", setup.seed, info::native());
     let runs: Vec<Value> = outcome
         .rows
@@ -180,8 +180,8 @@ fn result_set(setup: &Setup, outcome: &Outcome) -> ResultSet {
     set
 }
 
-fn write_human(setup: &Setup, outcome: &Outcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
-    let Setup { seed, semaphore, nr_threads, nr_cpus, .. } = setup;
+fn write_human(setup: &SoakSetup, outcome: &SoakOutcome, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
+    let SoakSetup { seed, semaphore, nr_threads, nr_cpus, .. } = setup;
     writeln!(out, "Soak: {nr_threads} threads on {nr_cpus} CPUs over {semaphore}, seed {seed}\n")?;
     write_columns(out, &HEADINGS, rows)?;
     writeln!(out)?;

@@ -18,7 +18,7 @@ const COLUMNS: [&str; 5] = ["pid", "command", "threads", "calls", "faults"];
 
 /// What a process did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Line {
+struct ProcessLine {
     pid: u32,
     command: String,
     threads: usize,
@@ -40,13 +40,13 @@ pub fn read(path: &Path) -> Result<Trace, Failure> {
     Trace::read(BufReader::new(file)).map_err(|error| unreadable(path, &error))
 }
 
-fn lines(trace: &Trace) -> Vec<Line> {
+fn lines(trace: &Trace) -> Vec<ProcessLine> {
     let processes = Processes::of(trace);
     let line = |process: &faultless_plan::processes::Process| {
         let (pid, command, threads) = (process.pid, process.command.clone(), process.threads.len());
-        Line { pid, command, threads, ..Line::default() }
+        ProcessLine { pid, command, threads, ..ProcessLine::default() }
     };
-    let mut lines: Vec<Line> = processes.all.iter().map(line).collect();
+    let mut lines: Vec<ProcessLine> = processes.all.iter().map(line).collect();
     for event in &trace.events {
         let line = &mut lines[processes.of[event.thread as usize]];
         line.calls += u64::from(matches!(event.kind, EventKind::CallEnter(_)));
@@ -55,7 +55,7 @@ fn lines(trace: &Trace) -> Vec<Line> {
     lines
 }
 
-fn print(out: &mut impl Write, format: Format, lines: &[Line]) -> io::Result<()> {
+fn print(out: &mut impl Write, format: Format, lines: &[ProcessLine]) -> io::Result<()> {
     match format {
         Format::Human => human(out, lines),
         Format::Json => {
@@ -67,20 +67,20 @@ fn print(out: &mut impl Write, format: Format, lines: &[Line]) -> io::Result<()>
     }
 }
 
-fn human(out: &mut impl Write, lines: &[Line]) -> io::Result<()> {
+fn human(out: &mut impl Write, lines: &[ProcessLine]) -> io::Result<()> {
     writeln!(out, "{:>8} {:>8} {:>10} {:>10}  command", "pid", "threads", "calls", "faults")?;
     lines.iter().try_for_each(|line| {
-        let Line { pid, threads, calls, faults, command } = line;
+        let ProcessLine { pid, threads, calls, faults, command } = line;
         writeln!(out, "{pid:>8} {threads:>8} {calls:>10} {faults:>10}  {}", printable(command))
     })
 }
 
-fn object(line: &Line) -> Value {
-    let Line { pid, command, threads, calls, faults } = line;
+fn object(line: &ProcessLine) -> Value {
+    let ProcessLine { pid, command, threads, calls, faults } = line;
     json!({"pid": pid, "command": command, "threads": threads, "calls": calls, "faults": faults})
 }
 
-fn cells(line: &Line) -> [String; 5] {
-    let Line { pid, command, threads, calls, faults } = line;
+fn cells(line: &ProcessLine) -> [String; 5] {
+    let ProcessLine { pid, command, threads, calls, faults } = line;
     [pid.to_string(), printable(command), threads.to_string(), calls.to_string(), faults.to_string()]
 }

@@ -24,7 +24,7 @@ const COLUMNS: [&str; 9] = ["pid", "command", "area", "file", "site", "calls", "
 
 /// What was done to one kind of memory of one process, from one place in its code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Row {
+struct TopRow {
     calls: BTreeMap<&'static str, u64>,
     faults: u64,
     /// Of the ranges that calls named.
@@ -33,7 +33,7 @@ struct Row {
     kernel_ns: u64,
 }
 
-impl Row {
+impl TopRow {
     fn nr_calls(&self) -> u64 {
         self.calls.values().sum()
     }
@@ -51,13 +51,13 @@ impl Row {
 }
 
 /// A row with its names.
-struct Line {
+struct TopLine {
     pid: u32,
     command: String,
     kind: Kind,
     file: Option<String>,
     site: Option<String>,
-    row: Row,
+    row: TopRow,
     has_pace: bool,
 }
 
@@ -81,20 +81,20 @@ pub fn run_folded(path: &Path) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-fn lines(trace: &Trace, sites: Option<&Sites<'_>>) -> Vec<Line> {
+fn lines(trace: &Trace, sites: Option<&Sites<'_>>) -> Vec<TopLine> {
     let processes = Processes::of(trace);
-    let mut rows: BTreeMap<(usize, What, Option<String>), Row> = BTreeMap::new();
+    let mut rows: BTreeMap<(usize, What, Option<String>), TopRow> = BTreeMap::new();
     follow(trace, &mut |at, what, work| {
         let site = sites.and_then(|sites| sites.site(at.event));
         rows.entry((processes.of[at.thread as usize], what, site)).or_default().add(work);
     });
     let has_pace = trace.header.pace == Pace::Stored;
-    let named = |((process, what, site), row): ((usize, What, Option<String>), Row)| {
+    let named = |((process, what, site), row): ((usize, What, Option<String>), TopRow)| {
         let process = &processes.all[process];
         let file = what.file.and_then(|file| trace.files.get(file as usize)).map(|file| file.path.clone());
-        Line { pid: process.pid, command: process.command.clone(), kind: what.kind, file, site, row, has_pace }
+        TopLine { pid: process.pid, command: process.command.clone(), kind: what.kind, file, site, row, has_pace }
     };
-    let mut lines: Vec<Line> = rows.into_iter().map(named).collect();
+    let mut lines: Vec<TopLine> = rows.into_iter().map(named).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.row.faults + line.row.nr_calls()));
     lines
 }
@@ -126,7 +126,7 @@ fn frame(text: &str) -> String {
     printable(text).replace(';', ":")
 }
 
-fn print(out: &mut impl Write, format: Format, lines: &[Line]) -> io::Result<()> {
+fn print(out: &mut impl Write, format: Format, lines: &[TopLine]) -> io::Result<()> {
     match format {
         Format::Human => human(out, lines),
         Format::Json => {
@@ -138,7 +138,7 @@ fn print(out: &mut impl Write, format: Format, lines: &[Line]) -> io::Result<()>
     }
 }
 
-fn human(out: &mut impl Write, lines: &[Line]) -> io::Result<()> {
+fn human(out: &mut impl Write, lines: &[TopLine]) -> io::Result<()> {
     let has_sites = lines.iter().any(|line| line.site.is_some());
     let mut write = |[pid, command, area, file, site, calls, faults, bytes, kernel_ns]: [&str; 9]| {
         let numbers = format!("{calls:>9} {faults:>9} {bytes:>15} {kernel_ns:>13}  {pid:>8} {command:<16} {area:<9}");
@@ -149,7 +149,7 @@ fn human(out: &mut impl Write, lines: &[Line]) -> io::Result<()> {
     lines.iter().try_for_each(|line| write(cells(line).each_ref().map(String::as_str)))
 }
 
-fn folded(out: &mut impl Write, line: &Line) -> io::Result<()> {
+fn folded(out: &mut impl Write, line: &TopLine) -> io::Result<()> {
     let file = line.file.as_deref().map_or(String::new(), |file| format!(";{}", frame(file)));
     let stack = format!("{}-{};{}{file}", frame(&line.command), line.pid, line.kind.name());
     let faults = (line.row.faults > 0).then_some(("fault", line.row.faults));
@@ -157,8 +157,8 @@ fn folded(out: &mut impl Write, line: &Line) -> io::Result<()> {
     work.into_iter().try_for_each(|(name, count)| writeln!(out, "{stack};{name} {count}"))
 }
 
-fn object(line: &Line) -> Value {
-    let Line { pid, command, kind, file, site, row, has_pace } = line;
+fn object(line: &TopLine) -> Value {
+    let TopLine { pid, command, kind, file, site, row, has_pace } = line;
     let kernel_ns = has_pace.then_some(row.kernel_ns);
     json!({
         "pid": pid, "command": command, "area": kind.name(), "file": file, "site": site, "calls": row.nr_calls(),
@@ -166,8 +166,8 @@ fn object(line: &Line) -> Value {
     })
 }
 
-fn cells(line: &Line) -> [String; 9] {
-    let Line { pid, command, kind, file, site, row, has_pace } = line;
+fn cells(line: &TopLine) -> [String; 9] {
+    let TopLine { pid, command, kind, file, site, row, has_pace } = line;
     let kernel_ns = if *has_pace { row.kernel_ns.to_string() } else { "<not recorded>".into() };
     let numbers = [row.nr_calls(), row.faults, row.bytes].map(|number| number.to_string());
     let [calls, faults, bytes] = numbers;

@@ -81,12 +81,12 @@ pub(super) struct Writer {
 }
 
 /// A record in a slot.
-struct Layout<'a> {
+struct SlotLayout<'a> {
     format: &'a Format,
     bytes: usize,
 }
 
-impl Layout<'_> {
+impl SlotLayout<'_> {
     /// Returns where a field lies, from the slot's beginning.
     fn place(&self, field: &str) -> io::Result<i16> {
         Ok(self.format.offset(field)? as i16 + PERF_RAW)
@@ -270,7 +270,7 @@ impl Writer {
     }
 
     /// Takes a slot, and writes what all records begin with: perf's head, which tracepoint, and the thread.
-    fn head(&self, code: &mut Assembly, layout: &Layout<'_>) {
+    fn head(&self, code: &mut Assembly, layout: &SlotLayout<'_>) {
         self.take_slot(code);
         code.store_half_constant(S9, PERF_HEAD, SAMPLE);
         code.store_half_constant(S9, PERF_HEAD + 4, (layout.perf_bytes() << 16) as i32);
@@ -337,18 +337,18 @@ impl Writer {
 }
 
 /// Begins the program of a tracepoint whose record need go no further than such a field.
-fn begin<'a>(format: &'a Format, last: &str) -> io::Result<(Assembly, Layout<'a>)> {
+fn begin<'a>(format: &'a Format, last: &str) -> io::Result<(Assembly, SlotLayout<'a>)> {
     begin_sized(format, format.offset(last)? + WORD_BYTES)
 }
 
-fn begin_sized(format: &Format, bytes: usize) -> io::Result<(Assembly, Layout<'_>)> {
+fn begin_sized(format: &Format, bytes: usize) -> io::Result<(Assembly, SlotLayout<'_>)> {
     let head = ["common_type", "common_flags", "common_pid"].map(|field| format.offset(field).ok());
     if head != [Some(0), Some(2), Some(4)] {
         return Err(io::Error::other("the tracepoints' records begin in an unknown way"));
     }
     let mut code = Assembly::default();
     code.apply(Set, S6, A1);
-    Ok((code, Layout { format, bytes: bytes.next_multiple_of(WORD_BYTES) }))
+    Ok((code, SlotLayout { format, bytes: bytes.next_multiple_of(WORD_BYTES) }))
 }
 
 /// Leaves if the running thread is not inside a system call, or an interrupt runs on another stack. The context lies on

@@ -131,14 +131,14 @@ fn system(what: &'static str) -> ChildError {
 }
 
 /// One child, as its parent knows it.
-struct Child {
+struct ForkedChild {
     pid: libc::pid_t,
     pipe: File,
     message: Vec<u8>,
     is_open: bool,
 }
 
-impl Drop for Child {
+impl Drop for ForkedChild {
     /// Ends a child that still runs: only after a failure of another.
     fn drop(&mut self) {
         if self.pid > 0 {
@@ -154,7 +154,7 @@ impl Drop for Child {
 /// Processes that run at the same time.
 pub struct Family {
     page: SharedPage,
-    children: Vec<Child>,
+    children: Vec<ForkedChild>,
 }
 
 impl Family {
@@ -166,10 +166,10 @@ impl Family {
             family.children.push(child);
         }
         family.listen()?;
-        family.children.iter_mut().map(Child::end).collect()
+        family.children.iter_mut().map(ForkedChild::end).collect()
     }
 
-    fn make(&self, number: usize, life: &dyn Fn(usize, &Together) -> Vec<u8>) -> Result<Child, ChildError> {
+    fn make(&self, number: usize, life: &dyn Fn(usize, &Together) -> Vec<u8>) -> Result<ForkedChild, ChildError> {
         let (read_end, write_end) = pipe()?;
         // SAFETY: getpid has no preconditions.
         let parent = unsafe { libc::getpid() };
@@ -181,7 +181,7 @@ impl Family {
                 drop(read_end);
                 be_child(parent, write_end, || life(number, self.page.get()))
             }
-            pid => Ok(Child { pid, pipe: read_end, message: Vec::new(), is_open: true }),
+            pid => Ok(ForkedChild { pid, pipe: read_end, message: Vec::new(), is_open: true }),
         }
     }
 
@@ -191,7 +191,7 @@ impl Family {
             if has_interrupt() {
                 self.page.get().stop();
             }
-            let mut polled: Vec<libc::pollfd> = self.children.iter().map(Child::polled).collect();
+            let mut polled: Vec<libc::pollfd> = self.children.iter().map(ForkedChild::polled).collect();
             // SAFETY: the list is our own.
             let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, LOOK_MS) };
             if found < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
@@ -208,7 +208,7 @@ impl Family {
     }
 }
 
-impl Child {
+impl ForkedChild {
     fn polled(&self) -> libc::pollfd {
         let fd: RawFd = if self.is_open { self.pipe.as_raw_fd() } else { -1 };
         libc::pollfd { fd, events: libc::POLLIN, revents: 0 }

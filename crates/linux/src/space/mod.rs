@@ -19,7 +19,7 @@ mod raw;
 pub use family::{ChildError, Family, Together};
 pub use interrupt::{has_interrupt, limit_memory, on_interrupt, pass_on};
 pub use placement::{Affinity, RunDelay, Usage};
-pub use progress::{Stall, Watch};
+pub use progress::{ProgressWatch, Stall};
 pub use raw::RawCall;
 
 use std::fs::File;

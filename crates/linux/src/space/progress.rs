@@ -1,10 +1,10 @@
 //! Whether a process that takes long gets on: what others keep from the CPUs does not hang.
 //!
 //! # Guarantee
-//! A [`Watch`] reports a [`Stall`] in two cases alone: the process and its descendants have had CPUs for as long as
-//! they may, or they have all been asleep for that long (two minutes at most) and had next to no CPU time meanwhile. A
-//! process that waits for a CPU or a disk, or that was stopped, may take any time. A moment in which several threads
-//! run counts once, so that the limit of a process does not depend on how many CPUs it uses.
+//! A [`ProgressWatch`] reports a [`Stall`] in two cases alone: the process and its descendants have had CPUs for as
+//! long as they may, or they have all been asleep for that long (two minutes at most) and had next to no CPU time
+//! meanwhile. A process that waits for a CPU or a disk, or that was stopped, may take any time. A moment in which
+//! several threads run counts once, so that the limit of a process does not depend on how many CPUs it uses.
 //!
 //! # What is counted
 //! CPU time is what `/proc/PID/stat` tells, with threads that have ended and children that were waited for
@@ -46,19 +46,19 @@ impl fmt::Display for Stall {
 
 /// Looks at a process and its descendants now and then.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch {
+pub struct ProgressWatch {
     pid: u32,
     limit: Duration,
     looked: Instant,
-    seen: Sample,
+    seen: ProgressSample,
     busy: Duration,
     asleep: Duration,
 }
 
-impl Watch {
+impl ProgressWatch {
     /// Begins to watch a process, which may have CPUs for `limit` from now on.
     pub fn new(pid: u32, limit: Duration) -> Self {
-        let seen = Sample::of(pid);
+        let seen = ProgressSample::of(pid);
         Self { pid, limit, looked: Instant::now(), seen, busy: Duration::ZERO, asleep: Duration::ZERO }
     }
 
@@ -74,7 +74,7 @@ impl Watch {
             return None;
         }
         self.looked += passed;
-        self.note(passed, Sample::of(self.pid))
+        self.note(passed, ProgressSample::of(self.pid))
     }
 
     /// Waits for at most a look's time with `wait` until it answers; returns the answer, or why there will be none. A
@@ -97,7 +97,7 @@ impl Watch {
         }
     }
 
-    fn note(&mut self, passed: Duration, sample: Sample) -> Option<Stall> {
+    fn note(&mut self, passed: Duration, sample: ProgressSample) -> Option<Stall> {
         let before = std::mem::replace(&mut self.seen, sample);
         let ran = sample.on_cpu.saturating_sub(before.on_cpu).min(passed);
         self.busy += ran;
@@ -116,14 +116,14 @@ impl Watch {
 
 /// What a process and its descendants look like at a time.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct ProgressSample {
     /// How long they have been on CPUs.
     on_cpu: Duration,
     /// Whether each thread waits for something else than a CPU, a disk or a signal to go on.
     is_asleep: bool,
 }
 
-impl Sample {
+impl ProgressSample {
     fn of(pid: u32) -> Self {
         let mut sample = Self { on_cpu: Duration::ZERO, is_asleep: true };
         sample.add(pid);
@@ -152,12 +152,12 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Notes `count` seconds that each look the same; returns the first stall.
-    fn lived(watch: &mut Watch, count: u32, on_cpu: Duration, is_asleep: bool) -> Option<Stall> {
-        (0..count).find_map(|_| watch.note(SECOND, Sample { on_cpu: watch.seen.on_cpu + on_cpu, is_asleep }))
+    fn lived(watch: &mut ProgressWatch, count: u32, on_cpu: Duration, is_asleep: bool) -> Option<Stall> {
+        (0..count).find_map(|_| watch.note(SECOND, ProgressSample { on_cpu: watch.seen.on_cpu + on_cpu, is_asleep }))
     }
 
-    fn watch(limit_s: u64) -> Watch {
-        Watch::of_this_process(Duration::from_secs(limit_s))
+    fn watch(limit_s: u64) -> ProgressWatch {
+        ProgressWatch::of_this_process(Duration::from_secs(limit_s))
     }
 
     #[test]
@@ -190,13 +190,13 @@ mod tests {
     }
 
     impl Shell {
-        fn sample(&self) -> Sample {
-            Sample::of(self.pid().cast_unsigned())
+        fn sample(&self) -> ProgressSample {
+            ProgressSample::of(self.pid().cast_unsigned())
         }
 
         /// Waits until it looks so, for a minute at most.
         #[track_caller]
-        fn until(&self, looks_so: impl Fn(Sample) -> bool) -> Sample {
+        fn until(&self, looks_so: impl Fn(ProgressSample) -> bool) -> ProgressSample {
             let found = (0..6000).find_map(|_| {
                 std::thread::sleep(Duration::from_millis(10));
                 Some(self.sample()).filter(|&sample| looks_so(sample))
@@ -247,11 +247,11 @@ mod tests {
             assert!(nr_waits < 60, "nobody noticed");
             None
         };
-        let slept = Watch::until(pid, 3 * SECOND, nothing).expect_err("it sleeps");
+        let slept = ProgressWatch::until(pid, 3 * SECOND, nothing).expect_err("it sleeps");
         // One look that comes late counts as two.
         assert!(matches!(slept, Stall::Asleep(time) if time >= 3 * SECOND && time < 6 * SECOND), "{slept}");
         let mut nr_waits = 0;
-        let third = Watch::until(pid, 60 * SECOND, |_| {
+        let third = ProgressWatch::until(pid, 60 * SECOND, |_| {
             nr_waits += 1;
             (nr_waits == 3).then_some(7)
         });
@@ -262,6 +262,6 @@ mod tests {
     fn a_look_that_comes_late_counts_as_little_sleep() {
         let mut watch = watch(60);
         let sample = watch.seen;
-        assert_eq!(watch.note(Duration::from_secs(3600), Sample { is_asleep: true, ..sample }), None);
+        assert_eq!(watch.note(Duration::from_secs(3600), ProgressSample { is_asleep: true, ..sample }), None);
     }
 }

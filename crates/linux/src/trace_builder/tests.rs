@@ -302,7 +302,7 @@ fn tell_with(late: Vec<crate::company::Company>, records: Vec<Record>) -> Told {
 }
 
 fn tell_of(
-    inside: HashMap<u32, crate::target::RawCall>,
+    inside: HashMap<u32, crate::target::NumberedCall>,
     late: Vec<crate::company::Company>,
     records: Vec<Record>,
 ) -> Told {

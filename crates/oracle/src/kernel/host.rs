@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use faultless_linux::space::Watch;
+use faultless_linux::space::ProgressWatch;
 
 use super::answer::Answer;
 use super::block::{Block, Room, state};
@@ -88,11 +88,11 @@ pub struct Host {
     user: User,
     block: Block,
     timeout: Duration,
-    process: Process,
+    process: HostProcess,
 }
 
 /// The process at this time.
-struct Process {
+struct HostProcess {
     pid: libc::pid_t,
     commands: File,
     reports: File,
@@ -103,7 +103,7 @@ impl Host {
     /// thread does.
     pub fn start(user: User, room: Room, timeout: Duration) -> Result<Self, HostError> {
         let block = Block::new(room)?;
-        match Process::start(block, user, timeout) {
+        match HostProcess::start(block, user, timeout) {
             Ok(process) => Ok(Self { user, block, timeout, process }),
             Err(error) => {
                 // SAFETY: the process is gone.
@@ -186,7 +186,7 @@ impl Host {
         let is_stuck =
             (0..taken).any(|place| matches!(self.block.head(place).state, state::RUNNING | state::NOT_CLEAN));
         if ending.is_some() || is_stuck {
-            self.process = Process::start(self.block, self.user, self.timeout)?;
+            self.process = HostProcess::start(self.block, self.user, self.timeout)?;
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Drop for Host {
     }
 }
 
-impl Process {
+impl HostProcess {
     fn start(block: Block, user: User, timeout: Duration) -> Result<Self, HostError> {
         let (command_end, commands) = pipe()?;
         let (reports, report_end) = pipe()?;
@@ -263,7 +263,7 @@ impl Process {
 
     fn await_report(&mut self, timeout: Duration) -> Option<NoAnswer> {
         let ready = |time| is_readable(self.reports.as_raw_fd(), time).then_some(());
-        match Watch::until(self.pid.unsigned_abs(), timeout, ready) {
+        match ProgressWatch::until(self.pid.unsigned_abs(), timeout, ready) {
             // A process that is gone reads as an end of file.
             Ok(()) if matches!(self.reports.read(&mut [0]), Ok(1)) => None,
             Ok(()) => Some(self.end()),
@@ -302,7 +302,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for HostProcess {
     fn drop(&mut self) {
         self.end();
     }

@@ -5,7 +5,7 @@
 //! zeros. The kernel's own counters lag behind, a batch on each CPU.
 
 use super::child::{Child, SCRATCH_BYTES};
-use super::sys::{Answer, raw};
+use super::sys::{SyscallResult, raw};
 use super::zone::{PAGE, Zone};
 
 /// What is asked for (`struct pm_scan_arg`).
@@ -42,11 +42,11 @@ const IS_ZERO_PAGE: u64 = 1 << 5;
 const _: () = assert!(SCRATCH_BYTES as usize / size_of::<Region>() > 1024);
 
 /// Returns how many pages of their own the zones hold.
-pub(super) fn private_pages(child: &Child) -> Answer {
+pub(super) fn private_pages(child: &Child) -> SyscallResult {
     Zone::ALL.iter().try_fold(0, |sum, zone| Ok(sum + private_pages_of(child, zone)?))
 }
 
-fn private_pages_of(child: &Child, zone: &Zone) -> Answer {
+fn private_pages_of(child: &Child, zone: &Zone) -> SyscallResult {
     const REQUEST: u64 = 0xc060_6610;
     let scan = Scan {
         size: size_of::<Scan>() as u64,

@@ -10,7 +10,7 @@ use super::look;
 use super::op::{Call, File, Op, byte};
 use super::processes::{self, EXIT_BROKEN};
 use super::resident;
-use super::sys::{Answer, exit, raw, spawn};
+use super::sys::{SyscallResult, exit, raw, spawn};
 use super::zone::PAGE;
 
 /// Runs operations on the slot of so many parents that share our memory; returns the sequence's state.
@@ -63,7 +63,7 @@ pub(super) fn value(value: u64) -> RawOutcome {
     RawOutcome::new(kind::VALUE, 0, value, 0)
 }
 
-pub(super) fn answered(answer: Answer) -> RawOutcome {
+pub(super) fn answered(answer: SyscallResult) -> RawOutcome {
     answer.map_or_else(|errno| RawOutcome::new(kind::ERRNO, errno, 0, 0), value)
 }
 
@@ -93,7 +93,7 @@ fn fill(slot: Slot, start: u64, pages: u64, number: u64) -> Result<u64, super::S
 }
 
 /// Runs a system call whose answer is a number.
-fn call(child: &Child, op: &Op) -> Answer {
+fn call(child: &Child, op: &Op) -> SyscallResult {
     let [a, b, c, d, e, f] = op.args;
     let fd = |file| descriptor(child, File::from_argument(file));
     let (number, args) = match op.call {
@@ -141,7 +141,7 @@ fn descriptor(child: &Child, file: File) -> u64 {
 }
 
 /// mincore(2); the vector is folded into the answer.
-fn mincore(child: &Child, op: &Op) -> Answer {
+fn mincore(child: &Child, op: &Op) -> SyscallResult {
     let [start, len, is_bad, ..] = op.args;
     let pages = len.div_ceil(PAGE);
     let vector = if is_bad == 1 { super::zone::USER_END } else { child.scratch };
@@ -166,7 +166,7 @@ pub fn fold(bits: impl Iterator<Item = u8>) -> u64 {
 pub const PIPE_BYTES: u64 = 4096;
 
 /// write(2) to a pipe; what arrived is folded into the answer.
-fn output(child: &Child, start: u64, len: u64) -> Answer {
+fn output(child: &Child, start: u64, len: u64) -> SyscallResult {
     // SAFETY: the kernel reads the sequence's memory, and writes the scratch memory.
     unsafe {
         let count = raw!(libc::SYS_write, child.fds.pipe_out, start, len.min(PIPE_BYTES))?;
@@ -182,7 +182,7 @@ pub fn sum_of(bytes: &[u8]) -> u32 {
 }
 
 /// read(2) from a pipe that holds enough.
-fn input(child: &Child, start: u64, len: u64, number: u64) -> Answer {
+fn input(child: &Child, start: u64, len: u64, number: u64) -> SyscallResult {
     let len = len.min(PIPE_BYTES);
     // SAFETY: the kernel reads the scratch memory, and writes the sequence's.
     unsafe {

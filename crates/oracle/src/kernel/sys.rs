@@ -6,13 +6,13 @@
 use core::arch::{asm, naked_asm};
 
 /// A system call's answer.
-pub(super) type Answer = Result<u64, i32>;
+pub(super) type SyscallResult = Result<u64, i32>;
 
 /// Calls the kernel.
 ///
 /// # Safety
 /// The call must not break memory that Rust code relies on.
-pub(super) unsafe fn call(number: i64, args: [u64; 6]) -> Answer {
+pub(super) unsafe fn call(number: i64, args: [u64; 6]) -> SyscallResult {
     let mut result = number;
     // SAFETY: the kernel's convention; rcx and r11 are what it clobbers.
     unsafe {

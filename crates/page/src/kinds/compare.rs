@@ -5,7 +5,7 @@
 //! operations. A difference is one only if the comparison finds it and the interval beside it leaves out 1.
 
 use faultless_results::compare::{
-    Change, Comparison, Direction, Finding, Group, Key, LEAST_SAMPLES, Notable, Row as Compared, Source,
+    Change, ComparedGroup, Comparison, Direction, Key, LEAST_SAMPLES, Notable, Row as Compared, Significance, Source,
 };
 use faultless_results::designs::Style;
 use faultless_results::stats::{Interval, rank_ratio};
@@ -76,11 +76,11 @@ enum Way {
 fn way(row: &Compared, change: &Change) -> Way {
     let is_apart = times(row, change).is_none_or(|times| times.low > 1.0 || times.high < 1.0);
     match (change.finding, row.direction) {
-        (Finding::Differs, _) if !is_apart => Way::Same,
-        (Finding::Differs, Direction::Neither) => Way::Other,
-        (Finding::Differs, direction) if change.is_improvement(direction) => Way::Better,
-        (Finding::Differs, direction) if change.regression(direction).is_some() => Way::Worse,
-        (Finding::TooFew | Finding::NotConverged, _) => Way::Open,
+        (Significance::Differs, _) if !is_apart => Way::Same,
+        (Significance::Differs, Direction::Neither) => Way::Other,
+        (Significance::Differs, direction) if change.is_improvement(direction) => Way::Better,
+        (Significance::Differs, direction) if change.regression(direction).is_some() => Way::Worse,
+        (Significance::TooFew | Significance::NotConverged, _) => Way::Open,
         _ => Way::Same,
     }
 }
@@ -186,7 +186,7 @@ fn fact(comparison: &Comparison, one: &Notable<'_>) -> String {
         (Way::Worse | Way::Other, None) => format!("slower in {place}"),
         (Way::Same, Some(times)) => format!("no difference shown in {place} {}", sure(&times)),
         (Way::Same, None) => format!("no difference shown in {place}"),
-        (Way::Open, _) if one.change.finding == Finding::TooFew => {
+        (Way::Open, _) if one.change.finding == Significance::TooFew => {
             format!("undecided in {place}: a difference needs {LEAST_SAMPLES} {each} a side, and there are {n}")
         }
         (Way::Open, _) => format!("undecided in {place}: rates had not converged"),
@@ -276,7 +276,7 @@ fn write_verdict(out: &mut Markup, comparison: &Comparison) {
 }
 
 /// Returns the cells of one place and one result; nothing without a figure of speed.
-fn verdict_row(comparison: &Comparison, group: &Group, head: usize, others: &[&str]) -> Option<Vec<Cell>> {
+fn verdict_row(comparison: &Comparison, group: &ComparedGroup, head: usize, others: &[&str]) -> Option<Vec<Cell>> {
     let find = |is: &dyn Fn(&Compared) -> bool| {
         let row = group.rows.iter().find(|row| is(row))?;
         Some((row, row.heads.get(head - 1)?.as_ref()?))
@@ -301,7 +301,7 @@ fn told(row: &Compared, change: &Change) -> Cell {
     let word = match (way, change.finding) {
         (Way::Better, _) => "faster",
         (Way::Worse, _) => "SLOWER",
-        (Way::Open, Finding::TooFew) => "undecided: too few",
+        (Way::Open, Significance::TooFew) => "undecided: too few",
         (Way::Open, _) => "undecided: not converged",
         _ => "not told apart",
     };
@@ -414,7 +414,7 @@ fn write_table(out: &mut Markup, comparison: &Comparison) {
             (Way::Worse, _) => "WORSE",
             (Way::Other, _) => "differs",
             (Way::Same, _) => "not told apart",
-            (Way::Open, Finding::TooFew) => "too few runs",
+            (Way::Open, Significance::TooFew) => "too few runs",
             (Way::Open, _) => "not converged",
         };
         // The same figure as above: of times, how many times the base's one it is.

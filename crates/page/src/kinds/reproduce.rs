@@ -14,11 +14,11 @@ use crate::table::{self, Cell};
 use crate::verdict::cpus;
 
 /// A line of a published table.
-struct Line<'a> {
+struct PublishedLine<'a> {
     value: &'a Value,
 }
 
-impl Line<'_> {
+impl PublishedLine<'_> {
     fn text(&self, key: &str) -> &str {
         self.value.get(key).and_then(Value::as_str).unwrap_or("-")
     }
@@ -81,14 +81,14 @@ impl Line<'_> {
     }
 }
 
-fn lines(rows: &Value) -> Vec<Line<'_>> {
-    rows.as_array().into_iter().flatten().map(|value| Line { value }).collect()
+fn lines(rows: &Value) -> Vec<PublishedLine<'_>> {
+    rows.as_array().into_iter().flatten().map(|value| PublishedLine { value }).collect()
 }
 
 /// Says how many lines agree with what was published.
 pub fn headline(set: &ResultSet) -> String {
-    let all: Vec<Line<'_>> = set.checks.values().flat_map(lines).collect();
-    let judged = all.iter().filter_map(Line::agrees).count();
+    let all: Vec<PublishedLine<'_>> = set.checks.values().flat_map(lines).collect();
+    let judged = all.iter().filter_map(PublishedLine::agrees).count();
     let agree = all.iter().filter(|line| line.agrees() == Some(true)).count();
     let near = all
         .iter()
@@ -114,8 +114,8 @@ pub fn write(out: &mut Markup, set: &ResultSet) {
     }
 }
 
-fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
-    let row = |line: &Line<'_>| {
+fn write_plot(out: &mut Markup, name: &str, lines: &[PublishedLine<'_>]) {
+    let row = |line: &PublishedLine<'_>| {
         let factors = line.factors();
         let middle = middle(&factors).map(|middle| (middle.low, middle.median, middle.high));
         let ours = middle.map_or("-".to_owned(), |(_, median, _)| format!("x{}", factor(median)));
@@ -154,11 +154,11 @@ fn write_plot(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
     });
 }
 
-fn write_table(out: &mut Markup, name: &str, lines: &[Line<'_>]) {
+fn write_table(out: &mut Markup, name: &str, lines: &[PublishedLine<'_>]) {
     let percent = |figure: Option<f64>| {
         figure.map_or_else(|| Cell::text("-"), |figure| Cell::figure(figure, format!("{figure:+.1} %")))
     };
-    let row = |line: &Line<'_>| {
+    let row = |line: &PublishedLine<'_>| {
         let ratio = line.figure("ratio_of_changes");
         vec![
             Cell::text(line.name()),

@@ -5,8 +5,8 @@
 //! one mutant at most is on, on the OS thread that chose it, and only there.
 //!
 //! A mutant stands at the place where the bug happened: `mutant!(Name, right => wrong)`. What they are for, and
-//! which of them dies how, is in `docs/schedules.md`. [`orders`] has those of another kind: orderings, which no
-//! schedule shows.
+//! which of them dies how, is in `docs/schedules.md`. `mutants::orders` (feature `std`) has those of another kind:
+//! orderings, which no schedule shows.
 
 #[cfg(feature = "std")]
 pub mod orders;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::metrics::Metric;
 use super::verdict;
-use crate::experiment::{ArmResult, Checks};
+use crate::experiment::{Checks, ReplayArmResult};
 use faultless_plan::classes::Class;
 use faultless_plan::{Pace, Totals};
 use faultless_results::{Measured, ResultSet, Unit, columns, grouped};
@@ -57,7 +57,7 @@ fn write_head(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Resul
 }
 
 /// Returns how many runs the designs had, in words and at most: an interrupt leaves out the last ones.
-pub(super) fn runs_done(arms: &[ArmResult]) -> (String, usize) {
+pub(super) fn runs_done(arms: &[ReplayArmResult]) -> (String, usize) {
     let nr_runs = || arms.iter().map(|arm| arm.passes.len());
     let (least, most) = (nr_runs().min().unwrap_or(0), nr_runs().max().unwrap_or(0));
     (if least == most { most.to_string() } else { format!("{least} to {most}") }, most)
@@ -97,12 +97,12 @@ fn folded(report: &Report<'_>, set: &ResultSet) -> (Vec<Vec<String>>, String) {
     (heads.iter().chain(told).cloned().collect(), lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn heading(title: &str, arms: &[ArmResult], cell: impl Fn(&ArmResult) -> String) -> Vec<String> {
+fn heading(title: &str, arms: &[ReplayArmResult], cell: impl Fn(&ReplayArmResult) -> String) -> Vec<String> {
     std::iter::once(title.to_owned()).chain(arms.iter().map(cell)).collect()
 }
 
-fn cell(set: &ResultSet, metric: &Metric, arm: &ArmResult) -> String {
-    let ArmResult { arm, .. } = arm;
+fn cell(set: &ResultSet, metric: &Metric, arm: &ReplayArmResult) -> String {
+    let ReplayArmResult { arm, .. } = arm;
     let semaphore = Some(&arm.semaphore).filter(|semaphore| !semaphore.is_empty());
     let is_it = |one: &&Measured| {
         (&*one.metric, &one.design, one.semaphore.as_ref(), one.cpus) == (metric.name, &arm.design, semaphore, arm.cpus)

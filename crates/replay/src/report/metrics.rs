@@ -1,7 +1,7 @@
 //! What is measured of a pass, by name, unit and what smaller or larger means.
 
 use crate::PassResult;
-use crate::experiment::ArmResult;
+use crate::experiment::ReplayArmResult;
 use crate::patterned::split;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::events;
@@ -57,7 +57,7 @@ impl Metric {
     ];
 
     /// Returns the arm's samples, one for each pass that has the figure; nothing if its design has no such thing.
-    pub fn samples(&self, arm: &ArmResult) -> Option<Vec<f64>> {
+    pub fn samples(&self, arm: &ReplayArmResult) -> Option<Vec<f64>> {
         let is_kept_from_us = arm.arm.design == HOST_DESIGN && HOST_KEEPS.contains(&self.name);
         if self.is_of_speculation && !self.is_counted(&arm.arm.design) || is_kept_from_us {
             return None;

@@ -9,7 +9,7 @@ mod verdict;
 
 use faultless_trace::Header;
 
-use crate::experiment::{Outcome, Setup};
+use crate::experiment::{ReplayOutcome, ReplaySetup};
 use faultless_results::MachineInfo;
 
 pub use metrics::Metric;
@@ -25,7 +25,7 @@ pub struct Report<'a> {
     /// The machine that replayed it.
     pub machine: &'a MachineInfo,
     /// What was asked for.
-    pub setup: &'a Setup,
+    pub setup: &'a ReplaySetup,
     /// What came out.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a ReplayOutcome,
 }

@@ -10,7 +10,7 @@ use faultless_results::stats::{Interval, median, median_ratio};
 use std::io::{self, Write};
 
 use super::Report;
-use crate::experiment::ArmResult;
+use crate::experiment::ReplayArmResult;
 use crate::patterned::{Way, split};
 
 /// Seeds the intervals.
@@ -26,7 +26,7 @@ pub(super) fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io:
     columns::write_designs(&rows(arms), 1, out)
 }
 
-fn rows(arms: &[ArmResult]) -> Vec<Vec<String>> {
+fn rows(arms: &[ReplayArmResult]) -> Vec<Vec<String>> {
     let mut rows = vec![
         ["arm", "CPUs", "over plain", "over memset", "KiB", "more than plain", "than memset"]
             .map(String::from)
@@ -41,14 +41,14 @@ fn rows(arms: &[ArmResult]) -> Vec<Vec<String>> {
     rows
 }
 
-fn is_way(arm: &ArmResult, plain: &ArmResult, way: Way) -> bool {
+fn is_way(arm: &ReplayArmResult, plain: &ReplayArmResult, way: Way) -> bool {
     let beside = (&arm.arm.semaphore, arm.arm.cpus) == (&plain.arm.semaphore, plain.arm.cpus);
     beside && split(&arm.arm.design) == (plain.arm.design.as_str(), Some(way))
 }
 
-fn row(arm: &ArmResult, plain: &ArmResult, memset: Option<&ArmResult>) -> Vec<String> {
-    let kib = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.peak_rss_bytes / 1024).max().unwrap_or(0);
-    let more = |base: &ArmResult| differences(base, arm);
+fn row(arm: &ReplayArmResult, plain: &ReplayArmResult, memset: Option<&ReplayArmResult>) -> Vec<String> {
+    let kib = |arm: &ReplayArmResult| arm.passes.iter().map(|pass| pass.peak_rss_bytes / 1024).max().unwrap_or(0);
+    let more = |base: &ReplayArmResult| differences(base, arm);
     let dash = || "-".to_owned();
     vec![
         arm.arm.design.clone(),
@@ -62,8 +62,8 @@ fn row(arm: &ArmResult, plain: &ArmResult, memset: Option<&ArmResult>) -> Vec<St
 }
 
 /// Returns how many KiB more one arm takes than another.
-fn differences(base: &ArmResult, head: &ArmResult) -> String {
-    let kib = |arm: &ArmResult, pass: usize| arm.passes[pass].peak_rss_bytes as f64 / 1024.0;
+fn differences(base: &ReplayArmResult, head: &ReplayArmResult) -> String {
+    let kib = |arm: &ReplayArmResult, pass: usize| arm.passes[pass].peak_rss_bytes as f64 / 1024.0;
     let nr_passes = base.passes.len().min(head.passes.len());
     let mut all: Vec<f64> = (0..nr_passes).map(|pass| kib(head, pass) - kib(base, pass)).collect();
     all.sort_by(f64::total_cmp);
@@ -74,8 +74,8 @@ fn differences(base: &ArmResult, head: &ArmResult) -> String {
     }
 }
 
-fn ratio(base: &ArmResult, head: &ArmResult) -> String {
-    let times = |arm: &ArmResult| arm.passes.iter().map(|pass| pass.elapsed_ns as f64).collect::<Vec<f64>>();
+fn ratio(base: &ReplayArmResult, head: &ReplayArmResult) -> String {
+    let times = |arm: &ReplayArmResult| arm.passes.iter().map(|pass| pass.elapsed_ns as f64).collect::<Vec<f64>>();
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let shown = |interval: Interval| {
         let Interval { low, middle, high, .. } = interval;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Metric, Report};
 use crate::PassResult;
-use crate::experiment::{ArmResult, Checks};
+use crate::experiment::{Checks, ReplayArmResult};
 use faultless_machine::events;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
@@ -57,7 +57,7 @@ fn results(report: &Report<'_>) -> Vec<Measured> {
     arms.flat_map(|arm| Metric::ALL.iter().filter_map(move |metric| result(report, arm, metric))).collect()
 }
 
-fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measured> {
+fn result(report: &Report<'_>, arm: &ReplayArmResult, metric: &Metric) -> Option<Measured> {
     let samples = metric.samples(arm)?;
     Some(Measured {
         workload: report.workload.into(),
@@ -79,14 +79,14 @@ fn result(report: &Report<'_>, arm: &ArmResult, metric: &Metric) -> Option<Measu
 }
 
 /// Returns how long something took in all passes: pairs of nanoseconds and how many.
-fn distribution(arm: &ArmResult, times: fn(&PassResult) -> &Histogram) -> Map<String, Value> {
+fn distribution(arm: &ReplayArmResult, times: fn(&PassResult) -> &Histogram) -> Map<String, Value> {
     let mut all = Histogram::default();
     arm.passes.iter().for_each(|pass| all.add(times(pass)));
     [(DISTRIBUTION.to_owned(), all.pairs().map(|(ns, count)| json!([ns, count])).collect())].into_iter().collect()
 }
 
 /// Returns the counters of all passes together.
-fn counters(arm: &ArmResult) -> BTreeMap<String, u64> {
+fn counters(arm: &ReplayArmResult) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     let counted = arm.passes.iter().flat_map(|pass| &pass.counters);
     for &(name, count) in counted.filter(|(name, _)| events::is_counted(split(&arm.arm.design).0, name)) {

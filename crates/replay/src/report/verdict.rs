@@ -7,7 +7,7 @@
 
 use super::Report;
 use crate::Checking;
-use crate::experiment::ArmResult;
+use crate::experiment::ReplayArmResult;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
@@ -52,7 +52,7 @@ pub(super) fn caveats(report: &Report<'_>) -> Vec<String> {
 
 /// Returns the designs that are compared with no other.
 pub(super) fn uncompared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
-    let is_host = |arm: &&ArmResult| report.setup.checking == Checking::EachStep && arm.arm.design == HOST_DESIGN;
+    let is_host = |arm: &&ReplayArmResult| report.setup.checking == Checking::EachStep && arm.arm.design == HOST_DESIGN;
     report.outcome.arms.iter().filter(is_host).map(|arm| arm.arm.design.as_str()).collect()
 }
 

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use super::{Change, Comparison, Figures, Finding, Row};
+use super::{Change, Comparison, Figures, Row, Significance};
 use crate::columns::{self, left, right, width};
 use crate::screen;
 use crate::stats::{median, median_interval};
@@ -84,10 +84,10 @@ fn versus(base: &Figures, change: &Change) -> String {
     let (before, after) = (base.summary.n, change.figures.summary.n);
     let n = if before == after { format!("n={before}") } else { format!("n={before}+{after}") };
     match change.finding {
-        Finding::Differs => format!("{:+.2}% (p={:.3} {n})", shift(base, change) * 100.0, change.p),
-        Finding::Chance => format!("~ (p={:.3} {n})", change.p),
-        Finding::TooFew => format!("~ (p={:.3} {n}) ¹", change.p),
-        Finding::NotConverged => format!("~ ({NOT_CONVERGED})"),
+        Significance::Differs => format!("{:+.2}% (p={:.3} {n})", shift(base, change) * 100.0, change.p),
+        Significance::Chance => format!("~ (p={:.3} {n})", change.p),
+        Significance::TooFew => format!("~ (p={:.3} {n}) ¹", change.p),
+        Significance::NotConverged => format!("~ ({NOT_CONVERGED})"),
     }
 }
 
@@ -119,7 +119,7 @@ fn geomeans(comparison: &Comparison, rows: &[(String, &Row)]) -> Vec<[String; 3]
 
 /// Says whether a set has the figure, and it was not measured before rates had settled.
 fn is_judged(change: &Option<Change>) -> bool {
-    change.as_ref().is_some_and(|change| change.finding != Finding::NotConverged)
+    change.as_ref().is_some_and(|change| change.finding != Significance::NotConverged)
 }
 
 /// Returns the geometric mean; nothing if a value is not positive.

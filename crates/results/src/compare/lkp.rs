@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use super::{Change, Comparison, Direction, Figures, Finding, Group, Notable, Row, Source};
+use super::{Change, ComparedGroup, Comparison, Direction, Figures, Notable, Row, Significance, Source};
 use crate::columns::{self, right, width};
 use crate::screen::{self, Tone, toned};
 
@@ -35,7 +35,7 @@ fn write_sources(comparison: &Comparison, out: &mut (impl Write + ?Sized)) -> io
     writeln!(out)
 }
 
-fn write_group(comparison: &Comparison, group: &Group, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_group(comparison: &Comparison, group: &ComparedGroup, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "{}", "=".repeat(RULE.min(screen::get().columns)))?;
     writeln!(out, "{}:\n  {}\n", group.key.names(), group.key)?;
     let names = group.rows.iter().map(|row| width(&group.key.workload) + 1 + width(&row.metric)).max().unwrap_or(0);
@@ -101,7 +101,7 @@ fn colored(change: &Change, direction: Direction) -> String {
     match change.finding {
         _ if change.is_improvement(direction) => toned(Tone::Better, &text),
         _ if change.regression(direction).is_some() => toned(Tone::Worse, &text),
-        Finding::TooFew | Finding::NotConverged => toned(Tone::Undecided, &text),
+        Significance::TooFew | Significance::NotConverged => toned(Tone::Undecided, &text),
         _ => text,
     }
 }
@@ -109,9 +109,9 @@ fn colored(change: &Change, direction: Direction) -> String {
 /// Returns a change for people: `~` unless it is one for sure.
 pub(super) fn percentage(change: &Change) -> String {
     match change.finding {
-        Finding::Differs => format!("{:+.1}%", change.share * 100.0),
-        Finding::Chance | Finding::TooFew => "~".into(),
-        Finding::NotConverged => "unsettled".into(),
+        Significance::Differs => format!("{:+.1}%", change.share * 100.0),
+        Significance::Chance | Significance::TooFew => "~".into(),
+        Significance::NotConverged => "unsettled".into(),
     }
 }
 

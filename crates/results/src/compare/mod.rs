@@ -53,14 +53,14 @@ pub struct Comparison {
     /// The dimensions that tell the sets apart, with each set's value.
     pub about: Vec<(Dimension, Vec<String>)>,
     /// Figures by workload.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ComparedGroup>,
     /// For each source, the keys that no other shares (I2).
     pub alone: Vec<Vec<String>>,
 }
 
 /// The figures of one workload, one way.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ComparedGroup {
     /// Which.
     pub key: Key,
     /// Metric by metric.
@@ -103,12 +103,12 @@ pub struct Change {
     /// How probable such a difference is by chance.
     pub p: f64,
     /// What may be said.
-    pub finding: Finding,
+    pub finding: Significance,
 }
 
 /// What may be said of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum Significance {
     /// It is there.
     Differs,
     /// It may be chance.
@@ -119,14 +119,14 @@ pub enum Finding {
     NotConverged,
 }
 
-impl Finding {
+impl Significance {
     /// Returns the word for machine formats.
     pub fn name(self) -> &'static str {
         match self {
-            Finding::Differs => "differs",
-            Finding::Chance => "chance",
-            Finding::TooFew => "too-few-samples",
-            Finding::NotConverged => "not-converged",
+            Significance::Differs => "differs",
+            Significance::Chance => "chance",
+            Significance::TooFew => "too-few-samples",
+            Significance::NotConverged => "not-converged",
         }
     }
 }
@@ -203,10 +203,10 @@ impl Change {
         let share = if before == after { 0.0 } else { (after - before) / before.abs() };
         let p = p_value(&base.samples, &figures.samples);
         let finding = match () {
-            () if !(base.has_converged && figures.has_converged) => Finding::NotConverged,
-            () if base.summary.n.min(figures.summary.n) < LEAST_SAMPLES => Finding::TooFew,
-            () if p < CHANCE => Finding::Differs,
-            () => Finding::Chance,
+            () if !(base.has_converged && figures.has_converged) => Significance::NotConverged,
+            () if base.summary.n.min(figures.summary.n) < LEAST_SAMPLES => Significance::TooFew,
+            () if p < CHANCE => Significance::Differs,
+            () => Significance::Chance,
         };
         Self { figures, share, p, finding }
     }
@@ -218,7 +218,7 @@ impl Change {
             Direction::Lower => self.share,
             Direction::Neither => 0.0,
         };
-        (self.finding == Finding::Differs && worse > 0.0).then_some(worse)
+        (self.finding == Significance::Differs && worse > 0.0).then_some(worse)
     }
 
     /// Returns whether the set is better for sure.
@@ -228,7 +228,7 @@ impl Change {
             Direction::Lower => -self.share,
             Direction::Neither => 0.0,
         };
-        self.finding == Finding::Differs && better > 0.0
+        self.finding == Significance::Differs && better > 0.0
     }
 }
 
@@ -265,12 +265,12 @@ impl Comparison {
 
     /// Returns how many figures are of runs that had not settled.
     pub fn nr_not_converged(&self) -> usize {
-        self.changes().filter(|one| one.change.finding == Finding::NotConverged).count()
+        self.changes().filter(|one| one.change.finding == Significance::NotConverged).count()
     }
 
     /// Returns how many figures have too few samples to tell anything.
     pub fn nr_too_few(&self) -> usize {
-        self.changes().filter(|one| one.change.finding == Finding::TooFew).count()
+        self.changes().filter(|one| one.change.finding == Significance::TooFew).count()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::{Change, CompareError, Figures, Group, Row, Source, direction};
+use super::{Change, CompareError, ComparedGroup, Figures, Row, Source, direction};
 use crate::{Measured, Mode, ResultSet};
 
 /// The metric that is shown for each worker.
@@ -167,13 +167,13 @@ fn distinct<T: Clone + Eq + std::hash::Hash>(values: impl Iterator<Item = T>) ->
 }
 
 /// Brings together what the base has in common with any other set, in the base's order.
-pub(super) fn groups(tables: &[Table]) -> Vec<Group> {
+pub(super) fn groups(tables: &[Table]) -> Vec<ComparedGroup> {
     let keys = distinct(tables[0].iter().map(|(key, _)| key.clone()));
     let rows = |key: &Key| {
         let base = tables[0].iter().filter(|(its, _)| its == key).map(|(_, figured)| figured);
         base.filter_map(|figured| row(key, figured, &tables[1..])).collect::<Vec<Row>>()
     };
-    let groups = keys.into_iter().map(|key| Group { rows: rows(&key), key });
+    let groups = keys.into_iter().map(|key| ComparedGroup { rows: rows(&key), key });
     groups.filter(|group| !group.rows.is_empty()).collect()
 }
 

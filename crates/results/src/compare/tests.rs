@@ -87,13 +87,13 @@ fn a_change_is_claimed_only_where_there_is_one() {
         let change = comparison.groups[0].rows[0].heads[0].clone().expect("both have it");
         (change.finding, comparison.regressions(0.0).len())
     };
-    assert_eq!(of(&around(100.0), &around(200.0)), (Finding::Differs, 1));
-    assert_eq!(of(&around(200.0), &around(100.0)), (Finding::Differs, 0), "less time is better");
-    assert_eq!(of(&around(100.0)[..4], &around(200.0)), (Finding::TooFew, 0));
-    assert_eq!(of(&around(100.0), &around(200.0)[..4]), (Finding::TooFew, 0));
-    assert_eq!(of(&[1.0, 5.0, 9.0, 2.0, 8.0], &[3.0, 7.0, 4.0, 6.0, 5.5]), (Finding::Chance, 0));
-    assert_eq!(of(&[0.0; 5], &[0.0; 5]), (Finding::Chance, 0));
-    assert_eq!(of(&[0.0; 5], &around(1.0)), (Finding::Differs, 1), "from nothing to something");
+    assert_eq!(of(&around(100.0), &around(200.0)), (Significance::Differs, 1));
+    assert_eq!(of(&around(200.0), &around(100.0)), (Significance::Differs, 0), "less time is better");
+    assert_eq!(of(&around(100.0)[..4], &around(200.0)), (Significance::TooFew, 0));
+    assert_eq!(of(&around(100.0), &around(200.0)[..4]), (Significance::TooFew, 0));
+    assert_eq!(of(&[1.0, 5.0, 9.0, 2.0, 8.0], &[3.0, 7.0, 4.0, 6.0, 5.5]), (Significance::Chance, 0));
+    assert_eq!(of(&[0.0; 5], &[0.0; 5]), (Significance::Chance, 0));
+    assert_eq!(of(&[0.0; 5], &around(1.0)), (Significance::Differs, 1), "from nothing to something");
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn nothing_is_claimed_of_runs_that_had_not_settled() {
         let change = comparison.groups[0].rows[0].heads[0].clone().expect("both have it");
         (change.finding, comparison.regressions(0.0).len(), comparison.nr_not_converged())
     };
-    assert_eq!(of([true, true]), (Finding::Differs, 1, 0));
-    assert_eq!(of([true, false]), (Finding::NotConverged, 0, 1));
+    assert_eq!(of([true, true]), (Significance::Differs, 1, 0));
+    assert_eq!(of([true, false]), (Significance::NotConverged, 0, 1));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use faultless_linux::space::{Watch, has_interrupt, limit_memory};
+use faultless_linux::space::{ProgressWatch, has_interrupt, limit_memory};
 use serde_json::{Value, json};
 
 use super::Found;
@@ -112,7 +112,7 @@ pub fn try_file(bytes: &[u8]) {
 
 /// What is to be run.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct FuzzSetup {
     /// Targets.
     pub targets: Vec<Target>,
     /// Draws the inputs.
@@ -127,7 +127,7 @@ pub struct Setup {
 
 /// What came of a target.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct TargetRow {
     /// The target.
     pub target: Target,
     /// How many inputs were tried.
@@ -136,9 +136,9 @@ pub struct Row {
 
 /// What came of all targets.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct FuzzOutcome {
     /// Target by target.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TargetRow>,
     /// What must not be.
     pub found: Vec<Found>,
     /// Whether an interrupt left something out.
@@ -149,8 +149,8 @@ pub struct Outcome {
 ///
 /// # Errors
 /// If a process can't be started.
-pub fn run(setup: &Setup, begun: &dyn Fn(&str)) -> io::Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn run(setup: &FuzzSetup, begun: &dyn Fn(&str)) -> io::Result<FuzzOutcome> {
+    let mut outcome = FuzzOutcome::default();
     for &target in &setup.targets {
         if has_interrupt() {
             break;
@@ -164,7 +164,7 @@ pub fn run(setup: &Setup, begun: &dyn Fn(&str)) -> io::Result<Outcome> {
 
 /// Runs a target until its time or its inputs are over; one that fails is reported, and the next process begins behind
 /// it.
-fn run_target(setup: &Setup, target: Target, outcome: &mut Outcome) -> io::Result<()> {
+fn run_target(setup: &FuzzSetup, target: Target, outcome: &mut FuzzOutcome) -> io::Result<()> {
     let end = Instant::now() + setup.duration;
     let last = setup.inputs.map(|inputs| setup.from.saturating_add(inputs));
     let progress = Progress::new(target)?;
@@ -195,7 +195,7 @@ fn run_target(setup: &Setup, target: Target, outcome: &mut Outcome) -> io::Resul
         });
         from = number + 1;
     }
-    outcome.rows.push(Row { target, inputs: from - setup.from });
+    outcome.rows.push(TargetRow { target, inputs: from - setup.from });
     Ok(())
 }
 
@@ -224,7 +224,7 @@ impl Drop for Progress {
     }
 }
 
-impl Setup {
+impl FuzzSetup {
     fn words(&self, target: Target, from: u64) -> Vec<String> {
         let options =
             [("--target", target.name().to_owned()), ("--seed", self.seed.to_string()), ("--from", from.to_string())];
@@ -280,13 +280,13 @@ impl Setup {
 
 /// Ends the process if one input takes too long.
 fn watch(current: &AtomicU64) {
-    let mut last = (0, Watch::of_this_process(HANG));
+    let mut last = (0, ProgressWatch::of_this_process(HANG));
     loop {
         thread::sleep(Duration::from_millis(500));
         // Relaxed: see `run_here`.
         let number = current.load(Ordering::Relaxed);
         if number != last.0 {
-            last = (number, Watch::of_this_process(HANG));
+            last = (number, ProgressWatch::of_this_process(HANG));
         } else if let Some(stall) = last.1.look() {
             eprintln!("one input {stall}");
             std::process::abort();
@@ -309,8 +309,13 @@ mod tests {
     #[test]
     fn every_target_survives_its_first_inputs() {
         for target in [Target::Api, Target::Traces, Target::Machines, Target::Results] {
-            let setup =
-                Setup { targets: vec![target], seed: 1, from: 0, inputs: Some(30), duration: Duration::from_secs(20) };
+            let setup = FuzzSetup {
+                targets: vec![target],
+                seed: 1,
+                from: 0,
+                inputs: Some(30),
+                duration: Duration::from_secs(20),
+            };
             let mut attempt = target.start().expect("a target");
             (0..30).for_each(|number| attempt(&mut Rng::with_seed(mixed(setup.seed, number))));
         }

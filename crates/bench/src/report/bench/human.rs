@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use super::BenchReport;
 use super::rows::{NR_NAMES, ceiling, curves, interval, latency, moved_by, range, rate, rows};
-use crate::measure::{AGREEMENT, ArmResult, Length, Mode, PlacementPolicy, Run};
+use crate::measure::{AGREEMENT, BenchArmResult, Length, Mode, PlacementPolicy, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
 use faultless_results::{NOT_CONVERGED, columns, verdict};
@@ -54,7 +54,7 @@ pub fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 /// Returns what a rate's cell holds, and the cell: chance is the machine's own where time is virtual, so all of it is
 /// shown.
-pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&ArmResult) -> String) {
+pub(super) fn rates(report: &BenchReport<'_>) -> (&'static str, fn(&BenchArmResult) -> String) {
     match report.machine.simulated {
         true if report.setup.draws.is_some() => ("median [5 %, 95 %] of the machines drawn", interval),
         true => ("median [least, most] of the seeds", range),

@@ -8,7 +8,7 @@ mod rows;
 
 use serde_json::{Map, Value, json};
 
-use crate::measure::{self, ArmResult, Length, Outcome, Pages, Run, Settled, Setup};
+use crate::measure::{self, BenchArmResult, BenchOutcome, BenchSetup, Length, Pages, Run, Settled};
 use crate::spread::{Draws, Interval, sensitivity_json};
 use faultless_machine::events;
 use faultless_results::Unit;
@@ -24,9 +24,9 @@ pub struct BenchReport<'a> {
     /// The machine.
     pub machine: &'a MachineInfo,
     /// What was asked for.
-    pub setup: &'a Setup,
+    pub setup: &'a BenchSetup,
     /// What came out.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a BenchOutcome,
 }
 
 /// A figure of a run.
@@ -91,7 +91,7 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
 }
 
 /// Returns what each workload does, and what an operation of it is.
-fn about(setup: &Setup) -> Map<String, Value> {
+fn about(setup: &BenchSetup) -> Map<String, Value> {
     let told = |spec: &Spec| {
         let (does, operation, region_bytes) =
             (spec.workload.about, spec.workload.operation, spec.settings.region_bytes);
@@ -108,7 +108,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn measured(report: &BenchReport<'_>, result: &ArmResult, metric: &Metric) -> Option<Measured> {
+fn measured(report: &BenchReport<'_>, result: &BenchArmResult, metric: &Metric) -> Option<Measured> {
     let samples: Vec<f64> = result.runs.iter().filter_map(metric.of).collect();
     let first = result.runs.first().filter(|_| !samples.is_empty())?;
     let mut more = circumstances(report, result);
@@ -145,14 +145,14 @@ pub fn over_draws(draws: &Draws, samples: &[f64]) -> Map<String, Value> {
 }
 
 /// Returns how long the timed steps of all runs took: pairs of nanoseconds and how many.
-fn distribution(result: &ArmResult) -> (String, Value) {
+fn distribution(result: &BenchArmResult) -> (String, Value) {
     let mut all = Histogram::default();
     result.runs.iter().for_each(|run| all.add(&run.latency));
     (DISTRIBUTION.to_owned(), all.pairs().map(|(ns, count)| json!([ns, count])).collect())
 }
 
 /// Returns what was counted in all runs together.
-fn counters(result: &ArmResult) -> std::collections::BTreeMap<String, u64> {
+fn counters(result: &BenchArmResult) -> std::collections::BTreeMap<String, u64> {
     let mut sums = std::collections::BTreeMap::new();
     let counted = result.runs.iter().flat_map(|run| &run.counters);
     for (name, count) in counted.filter(|(name, _)| events::is_counted(&result.arm.design, name)) {
@@ -162,7 +162,7 @@ fn counters(result: &ArmResult) -> std::collections::BTreeMap<String, u64> {
 }
 
 /// Returns what tells runs apart that were disturbed or have not settled, and what the machine could do at most.
-fn circumstances(report: &BenchReport<'_>, result: &ArmResult) -> Map<String, Value> {
+fn circumstances(report: &BenchReport<'_>, result: &BenchArmResult) -> Map<String, Value> {
     let runs = result.runs.iter();
     let mut all = object(json!({
         "run_delay_ns": runs.clone().map(|run| run.run_delay_ns).collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ use crate::measure::Run;
 
 /// A name's lines of all runs.
 #[derive(Default)]
-struct Lines {
+struct ProfiledLines {
     all: LineCost,
     hottest: LineCost,
     /// CPUs that wrote the hottest line, in the run with the fewest.
@@ -23,7 +23,7 @@ pub(super) fn json(runs: &[Run]) -> Option<Value> {
     let profiles: Vec<&Profile> = runs.iter().map(|run| run.profile.as_ref()).collect::<Option<_>>()?;
     let sum = |of: fn(&Profile) -> u64| profiles.iter().map(|profile| of(profile)).sum::<u64>();
     let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut lines: BTreeMap<&str, Lines> = BTreeMap::new();
+    let mut lines: BTreeMap<&str, ProfiledLines> = BTreeMap::new();
     for profile in &profiles {
         profile.waits.iter().for_each(|(name, ns)| *waits.entry(name).or_default() += ns);
         for named in &profile.lines {
@@ -34,7 +34,7 @@ pub(super) fn json(runs: &[Run]) -> Option<Value> {
         }
     }
     let waits: Vec<Value> = waits.iter().map(|(name, ns)| json!({ "for": name, "ns": ns })).collect();
-    let mut lines: Vec<(&str, Lines)> = lines.into_iter().collect();
+    let mut lines: Vec<(&str, ProfiledLines)> = lines.into_iter().collect();
     lines.sort_by_key(|(_, lines)| std::cmp::Reverse(lines.all.wait_ns));
     let lines: Vec<Value> = lines.iter().map(|(name, lines)| line(name, lines)).collect();
     Some(json!({
@@ -51,7 +51,7 @@ fn add(sum: &mut LineCost, more: LineCost) {
     sum.wait_ns += more.wait_ns;
 }
 
-fn line(name: &str, lines: &Lines) -> Value {
+fn line(name: &str, lines: &ProfiledLines) -> Value {
     json!({
         "name": name,
         "transfers": lines.all.transfers,

@@ -19,7 +19,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use super::BenchReport;
-use crate::measure::{Arm, ArmResult};
+use crate::measure::{BenchArm, BenchArmResult};
 
 /// Rounds that the published program makes.
 const ROUNDS: f64 = 1000.0;
@@ -44,7 +44,7 @@ pub(super) fn write(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result
 
 /// Returns the tables that have rows.
 pub(super) fn sections(report: &BenchReport<'_>) -> Vec<Section> {
-    let arms: Vec<&ArmResult> = report.outcome.arms.iter().filter(|arm| is_refpage(&arm.arm)).collect();
+    let arms: Vec<&BenchArmResult> = report.outcome.arms.iter().filter(|arm| is_refpage(&arm.arm)).collect();
     let times_of =
         format!("reference pages: {ROUNDS} rounds in s / largest resident size in KiB; over anon, with 95 % interval");
     let all = [
@@ -70,17 +70,17 @@ pub(super) fn sections(report: &BenchReport<'_>) -> Vec<Section> {
     made.map(|(heading, rows)| Section { heading: heading.to_owned(), rows }).collect()
 }
 
-fn is_refpage(arm: &Arm) -> bool {
+fn is_refpage(arm: &BenchArm) -> bool {
     arm.spec.workload.name == "refpage"
 }
 
-fn told(result: &ArmResult) -> Refpage {
+fn told(result: &BenchArmResult) -> Refpage {
     result.arm.spec.settings.refpage
 }
 
 /// Returns what tells rows apart: everything but the variant.
-fn place(result: &ArmResult) -> (String, Option<String>, usize, Refpage, u64) {
-    let Arm { design, semaphore, cpus, spec } = &result.arm;
+fn place(result: &BenchArmResult) -> (String, Option<String>, usize, Refpage, u64) {
+    let BenchArm { design, semaphore, cpus, spec } = &result.arm;
     let told = Refpage { variant: Variant::Anon, ..told(result) };
     (design.clone(), semaphore.clone(), *cpus, told, spec.settings.region_bytes)
 }
@@ -103,17 +103,17 @@ fn how(told: Refpage) -> &'static str {
 }
 
 /// Returns the seconds that a worker's round takes, run by run.
-fn seconds(result: &ArmResult) -> Vec<f64> {
+fn seconds(result: &BenchArmResult) -> Vec<f64> {
     result.runs.iter().map(|run| run.workers as f64 / run.ops_per_s).collect()
 }
 
-fn of<'a>(arms: &[&'a ArmResult], like: &ArmResult, variant: Variant) -> Option<&'a ArmResult> {
+fn of<'a>(arms: &[&'a BenchArmResult], like: &BenchArmResult, variant: Variant) -> Option<&'a BenchArmResult> {
     arms.iter().copied().find(|arm| place(arm) == place(like) && told(arm).variant == variant && !arm.runs.is_empty())
 }
 
 /// Returns the arm that was told so, beside one in all else.
-fn told_so<'a>(arms: &[&'a ArmResult], like: &ArmResult, wanted: Refpage) -> Option<&'a ArmResult> {
-    let around = |arm: &ArmResult| {
+fn told_so<'a>(arms: &[&'a BenchArmResult], like: &BenchArmResult, wanted: Refpage) -> Option<&'a BenchArmResult> {
+    let around = |arm: &BenchArmResult| {
         let (design, semaphore, cpus, _, region_bytes) = place(arm);
         (design, semaphore, cpus, region_bytes)
     };
@@ -121,8 +121,8 @@ fn told_so<'a>(arms: &[&'a ArmResult], like: &ArmResult, wanted: Refpage) -> Opt
 }
 
 /// Returns one arm for each place.
-fn places<'a>(arms: &[&'a ArmResult]) -> Vec<&'a ArmResult> {
-    let mut first: Vec<&ArmResult> = Vec::new();
+fn places<'a>(arms: &[&'a BenchArmResult]) -> Vec<&'a BenchArmResult> {
+    let mut first: Vec<&BenchArmResult> = Vec::new();
     for &arm in arms {
         if first.iter().all(|other| place(other) != place(arm)) {
             first.push(arm);
@@ -131,7 +131,7 @@ fn places<'a>(arms: &[&'a ArmResult]) -> Vec<&'a ArmResult> {
     first
 }
 
-fn times(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+fn times(arms: &[&BenchArmResult]) -> Vec<Vec<String>> {
     let variants = Variant::ALL.map(Variant::name).map(String::from);
     let mut rows = vec![["design", "CPUs", "touched"].map(String::from).into_iter().chain(variants).collect()];
     for like in places(arms) {
@@ -146,7 +146,7 @@ fn times(arms: &[&ArmResult]) -> Vec<Vec<String>> {
     rows
 }
 
-fn cell(result: &ArmResult, anon: Option<&[f64]>) -> String {
+fn cell(result: &BenchArmResult, anon: Option<&[f64]>) -> String {
     let seconds = seconds(result);
     let time = median(&seconds).unwrap_or(f64::NAN) * ROUNDS;
     let kib = result
@@ -187,7 +187,7 @@ fn differences(base: &[f64], head: &[f64]) -> Vec<f64> {
     base.iter().zip(head).map(|(base, head)| head - base).collect()
 }
 
-fn renderer(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+fn renderer(arms: &[&BenchArmResult]) -> Vec<Vec<String>> {
     let headings = ["design", "CPUs", "variant", "over anon, ms", "of its computing", "of memset's overhead"];
     let mut rows = vec![headings.map(String::from).to_vec()];
     for like in places(arms).into_iter().filter(|arm| told(arm).touch == Touch::Renderer) {
@@ -197,7 +197,7 @@ fn renderer(arms: &[&ArmResult]) -> Vec<Vec<String>> {
     rows
 }
 
-fn renderer_row(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec<String>> {
+fn renderer_row(arms: &[&BenchArmResult], like: &BenchArmResult, variant: Variant) -> Option<Vec<String>> {
     let over = |variant| {
         let anon = seconds(of(arms, like, Variant::Anon)?);
         Some(differences(&anon, &seconds(of(arms, like, variant)?)))
@@ -227,7 +227,7 @@ struct Costs {
 
 /// Returns the costs of the arms that are like one but for variant and touch: plain stores to all pages and to one, and
 /// memory that is filled again where it is.
-fn costs(arms: &[&ArmResult], like: &ArmResult) -> Option<Costs> {
+fn costs(arms: &[&BenchArmResult], like: &BenchArmResult) -> Option<Costs> {
     let time = |variant, touch, is_reused| {
         let wanted = Refpage { variant, touch, is_reused, access: Access::Store };
         told_so(arms, like, wanted).and_then(|arm| median(&seconds(arm)))
@@ -240,19 +240,19 @@ fn costs(arms: &[&ArmResult], like: &ArmResult) -> Option<Costs> {
     Some(Costs { fault, fill: refilled / nr_pages, calls: one - fault })
 }
 
-fn nr_pages(result: &ArmResult) -> f64 {
+fn nr_pages(result: &BenchArmResult) -> f64 {
     (result.arm.spec.settings.region_bytes / PAGE) as f64
 }
 
-fn nr_touched(result: &ArmResult) -> f64 {
+fn nr_touched(result: &BenchArmResult) -> f64 {
     told(result).touch.of(nr_pages(result) as u64) as f64
 }
 
-fn savings(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+fn savings(arms: &[&BenchArmResult]) -> Vec<Vec<String>> {
     let headings =
         ["design", "CPUs", "touched", "variant", "fault, fill, calls", "expected", "found", "found / expected"];
     let mut rows = vec![headings.map(String::from).to_vec()];
-    let is_fresh_store = |arm: &&ArmResult| {
+    let is_fresh_store = |arm: &&BenchArmResult| {
         let told = told(arm);
         !told.is_reused && told.access == Access::Store && told.touch != Touch::Renderer
     };
@@ -263,7 +263,7 @@ fn savings(arms: &[&ArmResult]) -> Vec<Vec<String>> {
     rows
 }
 
-fn saving(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec<String>> {
+fn saving(arms: &[&BenchArmResult], like: &BenchArmResult, variant: Variant) -> Option<Vec<String>> {
     let costs = costs(arms, like)?;
     let (memset, own) = (seconds(of(arms, like, Variant::Memset)?), seconds(of(arms, like, variant)?));
     // memset makes every page and fills it; the variant makes those that are touched, and fills them in place of
@@ -284,10 +284,10 @@ fn saving(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<Vec
     ])
 }
 
-fn break_evens(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+fn break_evens(arms: &[&BenchArmResult]) -> Vec<Vec<String>> {
     let headings = ["design", "CPUs", "touched by", "variant", "memset no dearer from"];
     let mut rows = vec![headings.map(String::from).to_vec()];
-    let mut kinds: Vec<&ArmResult> = Vec::new();
+    let mut kinds: Vec<&BenchArmResult> = Vec::new();
     for arm in places(arms).into_iter().filter(|arm| told(arm).touch != Touch::Renderer) {
         if kinds.iter().all(|kind| !is_beside(arm, kind)) {
             kinds.push(arm);
@@ -336,9 +336,10 @@ impl fmt::Display for BreakEven {
 }
 
 /// Returns where a variant breaks even, by the line through the fewest and the most pages that were touched so.
-fn break_even(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option<BreakEven> {
+fn break_even(arms: &[&BenchArmResult], like: &BenchArmResult, variant: Variant) -> Option<BreakEven> {
     let line = |variant| {
-        let is_of = |arm: &&ArmResult| told(arm).variant == variant && !arm.runs.is_empty() && is_beside(arm, like);
+        let is_of =
+            |arm: &&BenchArmResult| told(arm).variant == variant && !arm.runs.is_empty() && is_beside(arm, like);
         let mut points: Vec<(f64, f64)> = arms
             .iter()
             .copied()
@@ -353,7 +354,7 @@ fn break_even(arms: &[&ArmResult], like: &ArmResult, variant: Variant) -> Option
     Some(BreakEven::of(line(Variant::Memset)?, line(variant)?))
 }
 
-fn read_first(arms: &[&ArmResult]) -> Vec<Vec<String>> {
+fn read_first(arms: &[&BenchArmResult]) -> Vec<Vec<String>> {
     let mut rows = vec![["design", "CPUs", "touched", "pattern no dearer from"].map(String::from).to_vec()];
     for like in places(arms).into_iter().filter(|arm| told(arm).access == Access::Load) {
         let line = |variant| {
@@ -373,7 +374,7 @@ fn read_first(arms: &[&ArmResult]) -> Vec<Vec<String>> {
 }
 
 /// Says whether two arms differ in variant and the number of touched pages alone.
-fn is_beside(arm: &ArmResult, like: &ArmResult) -> bool {
+fn is_beside(arm: &BenchArmResult, like: &BenchArmResult) -> bool {
     if [arm, like].iter().any(|arm| told(arm).touch == Touch::Renderer) {
         return false;
     }

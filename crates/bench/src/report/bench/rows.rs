@@ -1,7 +1,7 @@
 //! The tables' cells: a row for each workload and number of CPUs, a column for each design.
 
 use super::BenchReport;
-use crate::measure::{self, Arm, ArmResult, Pages, Run, Setup};
+use crate::measure::{self, BenchArm, BenchArmResult, BenchSetup, Pages, Run};
 use crate::spread::{Interval, strongest};
 use faultless_results::NOT_CONVERGED;
 use faultless_results::Unit;
@@ -12,7 +12,7 @@ use faultless_results::stats::{Histogram, summarize};
 pub(super) type Rows = Vec<Vec<String>>;
 
 /// Returns the table of one figure.
-pub(super) fn rows(report: &BenchReport<'_>, cell: impl Fn(&ArmResult) -> String) -> Rows {
+pub(super) fn rows(report: &BenchReport<'_>, cell: impl Fn(&BenchArmResult) -> String) -> Rows {
     let arms = &report.outcome.arms;
     let mut columns: Vec<String> = Vec::new();
     for name in arms.iter().map(|arm| column(report.setup, &arm.arm)) {
@@ -62,11 +62,11 @@ pub(super) fn curves(report: &BenchReport<'_>) -> Rows {
     std::iter::once(head).chain(curves).collect()
 }
 
-fn key(arm: &Arm) -> (&str, usize) {
+fn key(arm: &BenchArm) -> (&str, usize) {
     (&arm.spec.name, arm.cpus)
 }
 
-fn column(setup: &Setup, arm: &Arm) -> String {
+fn column(setup: &BenchSetup, arm: &BenchArm) -> String {
     match &arm.semaphore {
         Some(semaphore) if setup.semaphores.len() > 1 => format!("{}/{semaphore}", arm.design),
         _ => arm.design.clone(),
@@ -74,12 +74,12 @@ fn column(setup: &Setup, arm: &Arm) -> String {
 }
 
 /// What stands in the cell of an arm without a run.
-fn without_runs(arm: &ArmResult) -> String {
+fn without_runs(arm: &BenchArmResult) -> String {
     if arm.error.is_some() { toned(Tone::Worse, "failed") } else { "<not counted>".into() }
 }
 
 /// Operations in a second, with the spread, and a mark if a run was disturbed.
-pub(super) fn rate(arm: &ArmResult) -> String {
+pub(super) fn rate(arm: &BenchArmResult) -> String {
     let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     let Some(summary) = summarize(&samples) else { return without_runs(arm) };
     let deviation = summary.deviation.filter(|_| summary.mean > 0.0);
@@ -90,7 +90,7 @@ pub(super) fn rate(arm: &ArmResult) -> String {
 }
 
 /// Operations in a second: the median of the runs, the least and the most.
-pub(super) fn range(arm: &ArmResult) -> String {
+pub(super) fn range(arm: &BenchArmResult) -> String {
     let mut samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     samples.sort_by(f64::total_cmp);
     let (Some(&least), Some(&most)) = (samples.first(), samples.last()) else { return without_runs(arm) };
@@ -98,7 +98,7 @@ pub(super) fn range(arm: &ArmResult) -> String {
 }
 
 /// A rate and the ends between which it lies, with a mark if a run has not settled.
-fn within(arm: &ArmResult, rate: f64, ends: [f64; 2]) -> String {
+fn within(arm: &BenchArmResult, rate: f64, ends: [f64; 2]) -> String {
     let [rate, low, high] = [rate, ends[0], ends[1]].map(|rate| Unit::PerSecond.show(rate));
     let has_converged = arm.runs.iter().all(Run::has_converged);
     let mark = if has_converged { String::new() } else { toned(Tone::Undecided, &format!(" {NOT_CONVERGED}")) };
@@ -106,21 +106,21 @@ fn within(arm: &ArmResult, rate: f64, ends: [f64; 2]) -> String {
 }
 
 /// Operations in a second on drawn machines: the median, and between what 90 % of them lie.
-pub(super) fn interval(arm: &ArmResult) -> String {
+pub(super) fn interval(arm: &BenchArmResult) -> String {
     let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     let Some(Interval { median, low, high, .. }) = Interval::of(&samples) else { return without_runs(arm) };
     within(arm, median, [low, high])
 }
 
 /// The drawn numbers that go with the rate, the strongest first.
-pub(super) fn moved_by(report: &BenchReport<'_>, arm: &ArmResult) -> String {
+pub(super) fn moved_by(report: &BenchReport<'_>, arm: &BenchArmResult) -> String {
     let samples: Vec<f64> = arm.runs.iter().map(|run| run.ops_per_s).collect();
     let draws = report.setup.draws.as_ref().filter(|draws| draws.len() == samples.len());
     draws.map_or_else(|| "-".to_owned(), |draws| strongest(&draws.sensitivity(&samples)))
 }
 
 /// The most that the machine can do, what sets it, and the part of it that was reached.
-pub(super) fn ceiling(report: &BenchReport<'_>, arm: &ArmResult) -> String {
+pub(super) fn ceiling(report: &BenchReport<'_>, arm: &BenchArmResult) -> String {
     let Some(ceiling) = measure::ceiling(report.setup, report.outcome, arm) else { return "<not known>".into() };
     let reached = arm.reached(&ceiling).map_or(NOT_CONVERGED.into(), |share| format!("reached {share:.2}"));
     let of = format!("{} ({}), {reached}", Unit::PerSecond.show(ceiling.ops_per_s), ceiling.set_by.name());
@@ -128,7 +128,7 @@ pub(super) fn ceiling(report: &BenchReport<'_>, arm: &ArmResult) -> String {
 }
 
 /// The share of pages zeroed or copied that missed the caches; nothing where there were none.
-fn missed(arm: &ArmResult) -> Option<f64> {
+fn missed(arm: &BenchArmResult) -> Option<f64> {
     let sum = |of: fn(Pages) -> u64| arm.runs.iter().filter_map(|run| run.pages).map(of).sum::<u64>() as f64;
     let filled = sum(|pages| pages.filled);
     (filled > 0.0).then(|| sum(|pages| pages.missed) / filled)
@@ -141,7 +141,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 /// The median and the 99th percentile of all runs' timed steps.
-pub(super) fn latency(arm: &ArmResult) -> String {
+pub(super) fn latency(arm: &BenchArmResult) -> String {
     let mut all = Histogram::default();
     arm.runs.iter().for_each(|run| all.add(&run.latency));
     let at = |per_mille| all.percentile(per_mille).map(|ns| Unit::Ns.show(ns as f64));

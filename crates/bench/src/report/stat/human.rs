@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::locks::write_locks;
 use super::{StatReport, spread};
-use crate::stat::ArmResult;
+use crate::stat::StatArmResult;
 use faultless_results::columns::{left, right, width};
 use faultless_results::screen;
 use faultless_results::stats::{Summary, summarize};
@@ -32,7 +32,7 @@ pub fn write(report: &StatReport<'_>, out: &mut (impl Write + ?Sized)) -> io::Re
 }
 
 /// Returns what an arm was, how often, and what is shown of its runs.
-fn about(report: &StatReport<'_>, arm: &ArmResult, shown: &str) -> String {
+fn about(report: &StatReport<'_>, arm: &StatArmResult, shown: &str) -> String {
     let runs = match arm.runs.len() {
         1 => String::new(),
         n => format!(" ({n} runs; {shown})"),
@@ -41,7 +41,7 @@ fn about(report: &StatReport<'_>, arm: &ArmResult, shown: &str) -> String {
     format!("'{}' under {}{kind}{runs}", report.setup.subject.name(), arm.arm)
 }
 
-fn write_events(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_events(report: &StatReport<'_>, arm: &StatArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "\n Performance counter stats for {}:\n", about(report, arm, "mean +- standard deviation"))?;
     let elapsed = summarize(&arm.runs.iter().map(|run| run.elapsed_ns as f64).collect::<Vec<f64>>());
     let faults = spread(arm.runs.iter().map(|run| run.faults)).map(|summary| summary.mean);
@@ -72,7 +72,7 @@ fn is_never(report: &StatReport<'_>, place: usize) -> bool {
     runs.all(|run| run.counts[place] == Some(0))
 }
 
-fn counted(arm: &ArmResult, place: usize) -> Option<Summary> {
+fn counted(arm: &StatArmResult, place: usize) -> Option<Summary> {
     spread(arm.runs.iter().map(|run| run.counts[place]))
 }
 
@@ -128,7 +128,7 @@ fn seconds(elapsed: &Summary) -> String {
 }
 
 /// Writes the counters of all runs together, a name and a number a line.
-fn write_vmstat(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_vmstat(report: &StatReport<'_>, arm: &StatArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let has_several = report.outcome.arms.len() > 1 || report.parts.has_events;
     if has_several {
         writeln!(out, "# '{}' under {}, runs: {}", report.setup.subject.name(), arm.arm, arm.runs.len())?;
@@ -140,7 +140,7 @@ fn write_vmstat(report: &StatReport<'_>, arm: &ArmResult, out: &mut (impl Write 
 }
 
 /// Adds up the counters of all runs, in their order.
-pub(super) fn sums(arm: &ArmResult) -> Vec<(String, u64)> {
+pub(super) fn sums(arm: &StatArmResult) -> Vec<(String, u64)> {
     let mut sums: Vec<(String, u64)> = Vec::new();
     for (name, count) in arm.runs.iter().flat_map(|run| &run.vmstat) {
         match sums.iter_mut().find(|(known, _)| known == name) {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use crate::stat::ArmResult;
+use crate::stat::StatArmResult;
 use faultless_machine::watch::{Figures, LockTable};
 use faultless_results::columns::{self, right, width};
 use faultless_results::grouped;
@@ -34,7 +34,7 @@ pub(super) struct Line {
 }
 
 /// Writes the table of an arm.
-pub(super) fn write_locks(arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+pub(super) fn write_locks(arm: &StatArmResult, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let tables = tables(arm);
     let lines = lines(&tables);
     let total = LockTable {
@@ -57,7 +57,7 @@ pub(super) fn write_locks(arm: &ArmResult, out: &mut (impl Write + ?Sized)) -> i
 }
 
 /// Returns the tables of an arm's runs.
-pub(super) fn tables(arm: &ArmResult) -> Vec<&LockTable> {
+pub(super) fn tables(arm: &StatArmResult) -> Vec<&LockTable> {
     arm.runs.iter().filter_map(|run| run.locks.as_ref()).collect()
 }
 

@@ -5,7 +5,7 @@ mod locks;
 pub mod markdown;
 mod set;
 
-use crate::stat::{Outcome, Setup};
+use crate::stat::{StatOutcome, StatSetup};
 use faultless_results::set::MachineInfo;
 use faultless_results::stats::{Summary, summarize};
 
@@ -28,9 +28,9 @@ pub struct StatReport<'a> {
     /// The machine.
     pub machine: &'a MachineInfo,
     /// What was asked for.
-    pub setup: &'a Setup,
+    pub setup: &'a StatSetup,
     /// What came out.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a StatOutcome,
     /// Whether locks or events were watched, which takes time.
     pub is_watched: bool,
     /// What of it is printed for people.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::StatReport;
 use super::human::sums;
 use super::locks::{lines, tables};
-use crate::stat::{ArmResult, RunCounts, Subject};
+use crate::stat::{RunCounts, StatArmResult, Subject};
 use faultless_machine::watch::{Figures, LockTable};
 use faultless_results::{Measured, ResultSet, Unit};
 
@@ -48,7 +48,7 @@ pub fn result_set(report: &StatReport<'_>) -> ResultSet {
     set
 }
 
-fn results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
+fn results(report: &StatReport<'_>, arm: &StatArmResult) -> Vec<Measured> {
     let mut found = pace(report, arm);
     for (place, event) in report.setup.events.iter().enumerate() {
         let counts = arm.runs.iter().map(|run| run.counts[place].map(|count| count as f64));
@@ -60,7 +60,7 @@ fn results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
 }
 
 /// Returns how fast the subject was, and what its counts are the counts of: how long it ran, and what a workload did.
-fn pace(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Option<Measured>> {
+fn pace(report: &StatReport<'_>, arm: &StatArmResult) -> Vec<Option<Measured>> {
     let of_each = |name: &str, unit: Unit, of: &dyn Fn(&RunCounts) -> Option<f64>| {
         measured(report, arm, name, unit, arm.runs.iter().map(of).collect())
     };
@@ -74,7 +74,7 @@ fn pace(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Option<Measured>> {
 /// Returns a metric that every run has.
 fn measured(
     report: &StatReport<'_>,
-    arm: &ArmResult,
+    arm: &StatArmResult,
     metric: &str,
     unit: Unit,
     samples: Option<Vec<f64>>,
@@ -96,7 +96,7 @@ fn measured(
     })
 }
 
-fn lock_results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
+fn lock_results(report: &StatReport<'_>, arm: &StatArmResult) -> Vec<Measured> {
     let tables = tables(arm);
     let mut found = Vec::new();
     for line in lines(&tables).iter().filter(|line| line.caller.is_none()) {
@@ -110,7 +110,7 @@ fn lock_results(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Measured> {
 }
 
 /// Returns all that lockmeter's table has, callers too, over all runs.
-fn lock_list(report: &StatReport<'_>, arm: &ArmResult) -> Value {
+fn lock_list(report: &StatReport<'_>, arm: &StatArmResult) -> Value {
     let tables = tables(arm);
     let elapsed_ns = tables.iter().map(|table| table.elapsed_ns).sum();
     let total = LockTable { elapsed_ns, cpus: arm.arm.cpus, locks: Vec::new() };
@@ -129,7 +129,7 @@ fn lock_list(report: &StatReport<'_>, arm: &ArmResult) -> Value {
     })
 }
 
-fn not_supported(report: &StatReport<'_>, arm: &ArmResult) -> Vec<Value> {
+fn not_supported(report: &StatReport<'_>, arm: &StatArmResult) -> Vec<Value> {
     let events = report.setup.events.iter().enumerate();
     let missing = events.filter(|(place, _)| arm.runs.iter().any(|run| run.counts[*place].is_none()));
     missing.map(|(_, event)| json!({ "design": arm.arm.design, "cpus": arm.arm.cpus, "event": event })).collect()
