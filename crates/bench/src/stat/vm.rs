@@ -40,6 +40,7 @@ pub(super) fn once(setup: &Setup, arm: &Arm, seed: u64, tap: Option<Tap>) -> Res
                     cpus: arm.cpus,
                     pace: setup.pace,
                     start: high::Start::Together,
+                    sources: high::Sources::Large,
                     design: arm.design.clone(),
                     semaphore: arm.semaphore.clone().unwrap_or_default(),
                     replayer: setup.replayer,
