@@ -12,7 +12,7 @@ use faultless_machine::windows::RealMemory;
 use faultless_phys::{FrameSource, Memory, Options};
 use faultless_platform::native::{Machine, Native};
 use faultless_platform::watched::{self, Watched};
-use faultless_platform::{Atomic, Holds, PAGE_BYTES, Platform, Processor, Threads};
+use faultless_platform::{Holds, PAGE_BYTES, Platform, Processor, Threads};
 use faultless_vm::check::invariants;
 use faultless_vm::{
     AddressRange, Backing, FetchError, Guest, Limits, MapOptions, MapRequest, ObjectSpec, PAGE, PageSource, PinKind,

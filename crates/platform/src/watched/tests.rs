@@ -1,7 +1,6 @@
 //! A watched platform answers as the one beneath, passes every call on to it, and tells its own sink alone.
 
 use super::*;
-use crate::Atomic;
 use crate::native::{self, Native};
 use std::format;
 use std::string::String;
