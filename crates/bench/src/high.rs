@@ -25,9 +25,9 @@ use faultless_workloads::Spec as Workload;
 
 pub use faultless_machine::high::{Counted, Lies};
 
-pub use crate::measure::compile::Start;
+pub use crate::measure::compile::{Sources, Start};
 
-use crate::measure::compile::{self, Files, Needs};
+use crate::measure::compile::{self, Files, Manner, Needs};
 use crate::measure::{self, Job, Length, MeasureError, Mode, NoSite, PlacementPolicy, Run};
 
 /// Memory of a workload that maps little; a compile has what it needs.
@@ -71,6 +71,8 @@ pub struct HighArm {
     pub pace: Pace,
     /// When compilers begin.
     pub start: Start,
+    /// What they compile.
+    pub sources: Sources,
     /// The locking design.
     pub design: String,
     /// The semaphore beneath it.
@@ -110,7 +112,7 @@ pub fn once(spec: &Spec, arm: &HighArm, seed: u64, sinks: Vec<Arc<dyn Sink>>) ->
     let job = arm.job();
     let all = MEMORY_BYTES / PAGE_BYTES;
     let needs = match arm.workload.workload.is_recorded() {
-        true => compile::needs(&job)?,
+        true => compile::needs(&job, arm.sources)?,
         false => Needs { frames: all, processes: if arm.mode == Mode::Processes { arm.cpus } else { 1 } },
     };
     let result = isolate(|| {
@@ -138,8 +140,9 @@ impl HighArm {
 
 /// Runs the workload on a machine.
 fn run_on(machine: &watch::Machine<Sim>, arm: &HighArm, job: &Job) -> Result<Run, MeasureError> {
+    let manner = Manner { pace: arm.pace, files: Files::Moved, start: arm.start, sources: arm.sources };
     match arm.workload.workload.is_recorded() {
-        true => compile::once_at::<Simulated>(machine, job, (arm.pace, Files::Moved, arm.start), &has_interrupt),
+        true => compile::once_at::<Simulated>(machine, job, manner, &has_interrupt),
         false => measure::once::<Simulated>(machine, job, &NoSite, &has_interrupt),
     }
 }
@@ -204,6 +207,7 @@ mod tests {
             cpus,
             pace: Pace::None,
             start: Start::Together,
+            sources: Sources::Large,
             design: DESIGN.into(),
             semaphore: faultless_machine::designs::DEFAULT_SEMAPHORE.into(),
             replayer: &faultless_replay::AllDesigns,

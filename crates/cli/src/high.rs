@@ -80,6 +80,7 @@ fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<HighArm>, Failure> {
         cpus,
         pace: args.high.pace(),
         start: high::Start::Together,
+        sources: high::Sources::Large,
         design: design.clone(),
         semaphore: semaphore.clone(),
         replayer: &AllDesigns,

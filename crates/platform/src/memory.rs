@@ -211,8 +211,8 @@ pub unsafe trait Platform:
     fn lacks_address(_frame: *const u8, _holds: Holds) -> bool {
         false
     }
-    /// Returns where the CPU's own walks and accesses find a frame's bytes, whether or not the frame has an address: for
-    /// guests, which stand for the CPU, and for the pattern in freed frames.
+    /// Returns where the CPU's own walks and accesses find a frame's bytes, whether or not the frame has an address:
+    /// for guests, which stand for the CPU, and for the pattern in freed frames.
     #[inline]
     fn in_hardware(frame: *mut u8) -> *mut u8 {
         frame

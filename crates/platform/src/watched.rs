@@ -55,8 +55,8 @@ pub trait HighMemory: Send + Sync {
     fn lacks_address(&self, _frame: *const u8, _holds: Holds) -> bool {
         false
     }
-    /// Returns where the CPU itself finds a frame's bytes: at the frame's usual address, unless that is taken away while
-    /// nobody maps the frame. Called by [`Platform::in_hardware`].
+    /// Returns where the CPU itself finds a frame's bytes: at the frame's usual address, unless that is taken away
+    /// while nobody maps the frame. Called by [`Platform::in_hardware`].
     fn in_hardware(&self, frame: *mut u8) -> *mut u8 {
         frame
     }

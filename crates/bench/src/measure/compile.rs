@@ -22,12 +22,33 @@ use faultless_results::stats::Histogram;
 /// The workload's name.
 pub(crate) const NAME: &str = "compile";
 
-/// `gcc -O2 -c many.c`, as `examples/README.md` tells.
-const TRACE: &[u8] = include_bytes!("../../data/gcc.trace");
+/// What is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sources {
+    /// One large file: `gcc -O2 -c many.c`.
+    Large,
+    /// Eight small ones, one after the other, as a build does: their compilers come and go.
+    Small,
+}
 
-/// What the same program reads from files and writes into them, as `strace` saw it: the recording has map calls and
-/// faults alone.
-const FILES: &str = include_str!("../../data/gcc-files.txt");
+impl Sources {
+    /// The recording, as `examples/README.md` tells.
+    const fn trace(self) -> &'static [u8] {
+        match self {
+            Self::Large => include_bytes!("../../data/gcc.trace"),
+            Self::Small => include_bytes!("../../data/build.trace"),
+        }
+    }
+
+    /// What the same program reads from files and writes into them, as `strace` saw it: the recording has map calls and
+    /// faults alone.
+    const fn file_calls(self) -> &'static str {
+        match self {
+            Self::Large => include_str!("../../data/gcc-files.txt"),
+            Self::Small => include_str!("../../data/build-files.txt"),
+        }
+    }
+}
 
 /// Whether compilers read their files by calls, and write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +69,27 @@ pub enum Start {
     Spread,
 }
 
-/// Returns the calls of `FILES`.
-fn file_calls() -> Result<Vec<FileCall<'static>>, String> {
+/// How compilers are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Whether they compute between their calls and faults as recorded.
+    pub(crate) pace: Pace,
+    /// Whether they read and write files by calls.
+    pub(crate) files: Files,
+    /// When they begin.
+    pub(crate) start: Start,
+    /// What they compile.
+    pub(crate) sources: Sources,
+}
+
+impl Manner {
+    /// As fast as it goes.
+    const PLAIN: Self =
+        Self { pace: Pace::None, files: Files::LeftOut, start: Start::Together, sources: Sources::Large };
+}
+
+/// Returns the calls by which the program reads and writes files.
+fn file_calls(sources: Sources) -> Result<Vec<FileCall<'static>>, String> {
     let call = |(place, line): (usize, &'static str)| {
         let wrong = || format!("line {} of the file calls: {line}", place + 1);
         let [thread, permille, call, file, offset, len_bytes] =
@@ -63,7 +103,7 @@ fn file_calls() -> Result<Vec<FileCall<'static>>, String> {
             len_bytes: len_bytes.parse().map_err(|_| wrong())?,
         })
     };
-    FILES.lines().enumerate().filter(|(_, line)| !line.starts_with('#')).map(call).collect()
+    sources.file_calls().lines().enumerate().filter(|(_, line)| !line.starts_with('#')).map(call).collect()
 }
 
 /// The recording, planned once.
@@ -72,18 +112,20 @@ struct Recorded {
     limits: faultless_trace::Limits,
 }
 
-fn recorded(pace: Pace, files: Files) -> Result<&'static Recorded, MeasureError> {
-    static RECORDED: [OnceLock<Result<Recorded, String>>; 4] = [const { OnceLock::new() }; 4];
+fn recorded(pace: Pace, files: Files, sources: Sources) -> Result<&'static Recorded, MeasureError> {
+    static RECORDED: [OnceLock<Result<Recorded, String>>; 8] = [const { OnceLock::new() }; 8];
     let read = || {
-        let trace = Trace::read(TRACE).map_err(|error| error.to_string())?;
+        let trace = Trace::read(sources.trace()).map_err(|error| error.to_string())?;
         let options = Options { pace, losses: Losses::Refused };
         let mut plan = plan::plan(&trace, options).map_err(|error| error.to_string())?;
         if files == Files::Moved {
-            plan = plan.with_file_calls(&file_calls()?);
+            plan = plan.with_file_calls(&file_calls(sources)?);
         }
         Ok(Recorded { plan, limits: trace.header.limits })
     };
-    let place = usize::from(pace == Pace::Recorded) + 2 * usize::from(files == Files::Moved);
+    let place = usize::from(pace == Pace::Recorded)
+        + 2 * usize::from(files == Files::Moved)
+        + 4 * usize::from(sources == Sources::Small);
     RECORDED[place].get_or_init(read).as_ref().map_err(|why| MeasureError::Message(why.clone()))
 }
 
@@ -93,18 +135,17 @@ pub(super) fn once<P: ReplayPlatform>(
     job: &Job,
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
-    once_at::<P>(machine, job, (Pace::None, Files::LeftOut, Start::Together), has_stopped)
+    once_at::<P>(machine, job, Manner::PLAIN, has_stopped)
 }
 
-/// Runs the job on a virtual memory, with or without what the compilers computed between their calls and faults, and
-/// what they read and wrote.
+/// Runs the job on a virtual memory, in a manner.
 pub(crate) fn once_at<P: ReplayPlatform>(
     machine: &P::Machine,
     job: &Job,
-    (pace, files, start): (Pace, Files, Start),
+    Manner { pace, files, start, sources }: Manner,
     has_stopped: &dyn Fn() -> bool,
 ) -> Result<Run, MeasureError> {
-    let recorded = recorded(pace, files)?;
+    let recorded = recorded(pace, files, sources)?;
     let mut plan = recorded.plan.repeated(job.nr_workers());
     if start == Start::Spread {
         plan.spread_starts(job.nr_workers(), recorded.plan.computing_ns() / 2);
@@ -131,8 +172,8 @@ pub(crate) struct Needs {
 }
 
 /// Returns what the job needs, with the files that compilers read and write.
-pub(crate) fn needs(job: &Job) -> Result<Needs, MeasureError> {
-    let plan = &recorded(Pace::None, Files::Moved)?.plan.repeated(job.nr_workers());
+pub(crate) fn needs(job: &Job, sources: Sources) -> Result<Needs, MeasureError> {
+    let plan = &recorded(Pace::None, Files::Moved, sources)?.plan.repeated(job.nr_workers());
     Ok(Needs {
         frames: job.memory_bytes.unwrap_or_else(|| demand_bytes(plan)).div_ceil(PAGE_BYTES),
         processes: plan.programs.len(),
@@ -145,7 +186,7 @@ fn demand_bytes(plan: &Plan) -> usize {
 
 /// Runs the job on the host's kernel.
 pub(super) fn once_on_host(job: &Job, has_stopped: &dyn Fn() -> bool) -> Result<Run, MeasureError> {
-    let plan = recorded(Pace::None, Files::LeftOut)?.plan.repeated(job.nr_workers());
+    let plan = recorded(Pace::None, Files::LeftOut, Sources::Large)?.plan.repeated(job.nr_workers());
     let replayer = replayer(job)?;
     repeat(job, has_stopped, &|| replayer.replay_on_host(&plan, job.cpus))
 }

@@ -40,6 +40,7 @@ pub(super) fn once(setup: &StatSetup, arm: &StatArm, seed: u64, tap: Option<Tap>
                     cpus: arm.cpus,
                     pace: setup.pace,
                     start: high::Start::Together,
+                    sources: high::Sources::Large,
                     design: arm.design.clone(),
                     semaphore: arm.semaphore.clone().unwrap_or_default(),
                     replayer: setup.replayer,

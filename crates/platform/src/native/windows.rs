@@ -95,7 +95,8 @@ impl HostWindows {
         self.map_row(window, frame, 1)
     }
 
-    /// Lets windows in a row lead to as many frames in a row.
+    /// Lets windows in a row lead to as many frames in a row: for whoever has memory of which a part always has
+    /// addresses.
     ///
     /// # Panics
     /// If there are no such windows or frames, or these are none.
