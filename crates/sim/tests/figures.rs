@@ -1,8 +1,8 @@
 //! What the engine computes, to the nanosecond.
 //!
 //! # Guarantee
-//! Whoever makes the engine faster finds the same figures here: programs of random steps, on machines of each kind. They
-//! change where the model changes, and must then be meant.
+//! Whoever makes the engine faster finds the same figures here: programs of random steps, on machines of each kind.
+//! They change where the model changes, and must then be meant.
 //!
 //! Objects lie on lines of their own and none is freed while the machine runs, so that nothing depends on where the
 //! compiler puts what is on a stack.
