@@ -286,9 +286,9 @@ mod tests {
 
     #[test]
     fn the_recorded_threads_are_those_whose_files_are_known() {
-        let (plain, with) = (recorded(Pace::None, Files::LeftOut), recorded(Pace::None, Files::Moved));
-        let (plain, with) = (&plain.expect("planned").plan, &with.expect("planned").plan);
-        let calls = file_calls().expect("well formed");
+        let recorded = |files| &recorded(Pace::None, files, Sources::Large).expect("planned").plan;
+        let (plain, with) = (recorded(Files::LeftOut), recorded(Files::Moved));
+        let calls = file_calls(Sources::Large).expect("well formed");
         assert_eq!((plain.programs.len(), plain.has_shared_spaces), (3, false), "each thread is a process");
         assert!((0..3).all(|thread| calls.iter().any(|call| call.thread == thread)));
         let nr_steps = |plan: &Plan| plan.programs.iter().map(|program| program.steps.len()).sum::<usize>();
