@@ -19,7 +19,7 @@ use faultless_platform::native::{self, Native};
 use faultless_platform::{CachePadded, Platform, Threads};
 use faultless_results::stats::{Histogram, Random};
 use faultless_sim::{Machine, isolate};
-use faultless_sync::{Barrier, RwSemaphore, SemaphoreVisitor, with_semaphore};
+use faultless_sync::{Barrier, Parts, RwSemaphore, SemaphoreVisitor, with_semaphore};
 use faultless_vm::registry::Unknown;
 
 use crate::measure::{HostSite, MeasureError, NoSite, Pinning, Site};
@@ -27,6 +27,9 @@ use crate::spread::Draws;
 
 /// How long a thread keeps a CPU that another waits for: a tick of a kernel's clock.
 const SLICE_NS: u64 = 1_000_000;
+
+/// How many places for readers a `+bravo` semaphore has for each CPU: as many as an instance gives its spaces'.
+const PLACES_PER_CPU: usize = 4;
 
 /// What the threads do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +146,8 @@ impl<P: Platform + Threads> SemaphoreVisitor<P> for LoadOnSemaphore<'_, P> {
     fn visit<S: RwSemaphore<P>>(self, generation: S::Generation) -> Taken {
         let nr_threads = self.cpus * self.load.threads_per_cpu.max(1);
         // On a line of its own: where a lock lies on its line, and what else does, moved these rates by a factor of 2.
-        let lock = CachePadded::new(S::of(generation));
+        let parts = Parts { stats: None, readers: S::reader_table(generation, PLACES_PER_CPU * self.cpus) };
+        let lock = CachePadded::new(S::with_parts(generation, parts));
         let barrier = CachePadded::new(Barrier::<P>::new(nr_threads as u32));
         let all = Mutex::new(Taken::default());
         P::run(self.machine, nr_threads, &|thread| {

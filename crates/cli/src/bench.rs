@@ -51,7 +51,9 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
         return run_alone(args, (rwsem::NAME, "takes and releases a semaphore"), rwsem::run, color);
     }
     if args.rwsem.is_any() {
-        return Err(Failure::usage("--readers, --section and --threads are for the workload rwsem, named alone"));
+        return Err(Failure::usage(
+            "--readers, --section, --threads and --grid are for the workload rwsem, named alone",
+        ));
     }
     let specs = chosen(args)?;
     if args.list {

@@ -25,6 +25,7 @@ use crate::{duration, progress, size};
   faultless bench pagefaults --pattern sequential,random,stride=64K --access read,write --mapping private,shared
   faultless bench refpage --variant anon,memset,refpage,pattern --cpus 1
   faultless bench rwsem --machine xeon-40 --cpus 1,2,3,4,5,10,20,40 --readers 10:1 --section 1us
+  faultless bench rwsem --machine skylake-192 --cpus 192 --grid -r 4 -d 20ms
   faultless bench kmap --scheme all --machine numaq-16 --cpus 1,2,4,8,16
   faultless bench compile --tables high --scheme pool,atomic,local --machine numaq-16 --cpus 16
   faultless bench 'read-byte --shared' --pages high --scheme all --machine numaq-16 --cpus 16

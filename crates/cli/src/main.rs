@@ -34,6 +34,7 @@ mod report;
 mod reproduce;
 mod rwsem;
 mod rwsem_args;
+mod rwsem_grid;
 mod size;
 mod stat;
 mod table;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use faultless_bench::measure::MeasureError;
 use faultless_bench::report::bench::over_draws;
 use faultless_bench::rwsem::{self, RwsemArm, RwsemLoad, Taken};
 use faultless_bench::spread::Draws;
@@ -18,6 +19,7 @@ use crate::choose::known;
 use crate::curves::{self, Scale};
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
+use crate::rwsem_grid;
 
 /// The workload's name.
 pub const NAME: &str = "rwsem";
@@ -26,18 +28,15 @@ pub const NAME: &str = "rwsem";
 const SIMULATED_NS: u64 = 2_000_000;
 const NATIVE_NS: u64 = 200_000_000;
 
+/// What was measured under a load: of each semaphore, on each number of CPUs, the runs.
+pub struct Measurement<'a> {
+    pub load: &'a RwsemLoad,
+    pub rows: Vec<(&'a RwsemArm, Vec<Taken>)>,
+}
+
 /// Runs the workload.
 pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
-    let is_simulated = machine.simulated().is_some();
-    let own = &args.rwsem;
-    let (readers, writers) = own.readers.unwrap_or((1, 1));
-    let load = RwsemLoad {
-        readers,
-        writers,
-        section_ns: own.section.unwrap_or(100),
-        threads_per_cpu: own.threads.unwrap_or(1).into(),
-        duration_ns: args.duration.unwrap_or(if is_simulated { SIMULATED_NS } else { NATIVE_NS }),
-    };
+    let loads = loads(args, machine);
     let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
     let of = |semaphore: &String| {
         cpus.iter().map(|&cpus| RwsemArm { semaphore: semaphore.clone(), cpus }).collect::<Vec<_>>()
@@ -46,43 +45,89 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     args.output.prepare()?;
     on_interrupt();
     let draws = draws(args, machine)?;
-    let nr_runs = args.spread.unwrap_or(args.runs);
-    let bar = progress_bar(arms.len() * nr_runs as usize);
-    let seeds = args.seed..args.seed.saturating_add(nr_runs.into());
-    let runs = rwsem::run(machine, draws.as_ref(), &arms, &load, seeds, args.machine.jobs(), |done| {
-        bar.set_position(done as u64)
-    });
-    bar.finish_and_clear();
-    let runs = runs.map_err(Failure::new)?;
-    let rows: Vec<(&RwsemArm, &Vec<Taken>)> = arms.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()).collect();
-    let set = result_set(args, machine, (&load, draws.as_ref()), &rows);
-    let fields: Vec<Vec<String>> = rows.iter().map(fields).collect();
+    let measured = measure(args, machine, draws.as_ref(), &loads, &arms)?;
+    let set = result_set(args, machine, draws.as_ref(), &measured);
+    let fields: Vec<Vec<String>> =
+        measured.iter().flat_map(|of| of.rows.iter().map(|row| fields(of.load, row))).collect();
     let table = Table { headings: &HEADINGS, rows: &fields };
     args.output.hand_out_table(
         &set,
         &table,
-        |out| {
-            write(&set, (&load, draws.as_ref()), cpus, &rows, out)?;
-            let Some(draws) = draws.as_ref().filter(|_| args.sensitivity) else { return Ok(()) };
-            let rates = rows.iter().map(|&(arm, runs)| (arm.semaphore.as_str(), arm.cpus, rates(runs)));
-            curves::write_sensitivity(draws, rates, out)
+        |out| match measured.as_slice() {
+            _ if args.rwsem.grid => rwsem_grid::write(&set, draws.as_ref(), &measured, out),
+            [one] => {
+                write(&set, (one.load, draws.as_ref()), cpus, &one.rows, out)?;
+                let Some(draws) = draws.as_ref().filter(|_| args.sensitivity) else { return Ok(()) };
+                let rates = one.rows.iter().map(|(arm, runs)| (arm.semaphore.as_str(), arm.cpus, rates(runs)));
+                curves::write_sensitivity(draws, rates, out)
+            }
+            _ => Ok(()),
         },
         color,
     )?;
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
-const HEADINGS: [&str; 6] = ["semaphore", "cpus", "ops_per_s", "deviation", "write_wait_p999_ns", "runs"];
+/// Returns the loads that were asked for: those of the grid, or one.
+fn loads(args: &BenchArgs, machine: &MachineChoice) -> Vec<RwsemLoad> {
+    let own = &args.rwsem;
+    let usual_ns = if machine.simulated().is_some() { SIMULATED_NS } else { NATIVE_NS };
+    let duration_ns = args.duration.unwrap_or(usual_ns);
+    if own.grid {
+        return rwsem_grid::loads(duration_ns);
+    }
+    let (readers, writers) = own.readers.unwrap_or((1, 1));
+    let (section_ns, threads_per_cpu) = (own.section.unwrap_or(100), own.threads.unwrap_or(1).into());
+    vec![RwsemLoad { readers, writers, section_ns, threads_per_cpu, duration_ns }]
+}
 
-fn rates(runs: &[Taken]) -> Vec<f64> {
+/// Measures every arm under each load; leaves out what an interrupt has kept from running.
+fn measure<'a>(
+    args: &BenchArgs,
+    machine: &MachineChoice,
+    draws: Option<&Draws>,
+    loads: &'a [RwsemLoad],
+    arms: &'a [RwsemArm],
+) -> Result<Vec<Measurement<'a>>, Failure> {
+    let nr_runs = args.spread.unwrap_or(args.runs);
+    let nr_of_load = arms.len() * nr_runs as usize;
+    let bar = progress_bar(loads.len() * nr_of_load);
+    let seeds = args.seed..args.seed.saturating_add(nr_runs.into());
+    let under = |(place, load): (usize, &'a RwsemLoad)| {
+        let show = |done: usize| bar.set_position((place * nr_of_load + done) as u64);
+        let runs = rwsem::run(machine, draws, arms, load, seeds.clone(), args.machine.jobs(), show);
+        runs.map(|runs| {
+            let rows = arms.iter().zip(runs).filter(|(_, runs)| !runs.is_empty()).collect();
+            Measurement { load, rows }
+        })
+    };
+    let measured: Result<Vec<_>, MeasureError> = loads.iter().enumerate().map(under).collect();
+    bar.finish_and_clear();
+    measured.map_err(Failure::new)
+}
+
+const HEADINGS: [&str; 10] = [
+    "semaphore",
+    "cpus",
+    "ops_per_s",
+    "deviation",
+    "write_wait_p999_ns",
+    "runs",
+    "readers",
+    "writers",
+    "section_ns",
+    "threads_per_cpu",
+];
+
+pub fn rates(runs: &[Taken]) -> Vec<f64> {
     runs.iter().map(|run| run.ops_per_s).collect()
 }
 
-fn p999s(runs: &[Taken]) -> Vec<f64> {
+pub fn p999s(runs: &[Taken]) -> Vec<f64> {
     runs.iter().filter_map(Taken::write_p999_ns).collect()
 }
 
-fn fields(&(arm, runs): &(&RwsemArm, &Vec<Taken>)) -> Vec<String> {
+fn fields(load: &RwsemLoad, (arm, runs): &(&RwsemArm, Vec<Taken>)) -> Vec<String> {
     let (rate, p999) = (summarize(&rates(runs)), summarize(&p999s(runs)));
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.0}"));
     vec![
@@ -92,6 +137,10 @@ fn fields(&(arm, runs): &(&RwsemArm, &Vec<Taken>)) -> Vec<String> {
         number(rate.as_ref().and_then(|rate| rate.deviation)),
         number(p999.map(|p999| p999.mean)),
         runs.len().to_string(),
+        load.readers.to_string(),
+        load.writers.to_string(),
+        load.section_ns.to_string(),
+        load.threads_per_cpu.to_string(),
     ]
 }
 
@@ -101,7 +150,7 @@ fn write(
     set: &ResultSet,
     (load, draws): (&RwsemLoad, Option<&Draws>),
     cpus: &[usize],
-    rows: &[(&RwsemArm, &Vec<Taken>)],
+    rows: &[(&RwsemArm, Vec<Taken>)],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let RwsemLoad { readers, writers, section_ns, threads_per_cpu, .. } = load;
@@ -136,14 +185,40 @@ fn write(
 fn result_set(
     args: &BenchArgs,
     machine: &MachineChoice,
-    (load, draws): (&RwsemLoad, Option<&Draws>),
-    rows: &[(&RwsemArm, &Vec<Taken>)],
+    draws: Option<&Draws>,
+    measured: &[Measurement<'_>],
 ) -> ResultSet {
     let mut set = ResultSet::new("bench", args.seed, info::of(machine));
-    set.more.insert("duration_ns".into(), load.duration_ns.into());
-    let workload = format!("rwsem --readers {}:{} --section {}ns", load.readers, load.writers, load.section_ns);
-    let measured = |arm: &RwsemArm, runs: &[Taken], metric: &str, unit: &str, samples: Vec<f64>| Measured {
-        workload: workload.clone(),
+    set.more.insert("duration_ns".into(), measured.first().map_or(0, |of| of.load.duration_ns).into());
+    for Measurement { load, rows } in measured {
+        for (arm, runs) in rows {
+            let of = (*arm, runs.as_slice());
+            set.results.push(result(draws, load, of, ("ops_per_s", "1/s"), rates(runs)));
+            let waits = p999s(runs);
+            if !waits.is_empty() {
+                set.results.push(result(draws, load, of, ("write_wait_p999", "ns"), waits));
+            }
+        }
+    }
+    if has_interrupt() {
+        set.mark_interrupted("some runs are missing");
+    }
+    set
+}
+
+fn result(
+    draws: Option<&Draws>,
+    load: &RwsemLoad,
+    (arm, runs): (&RwsemArm, &[Taken]),
+    (metric, unit): (&str, &str),
+    samples: Vec<f64>,
+) -> Measured {
+    let threads = match load.threads_per_cpu {
+        1 => String::new(),
+        threads => format!(" --threads {threads}"),
+    };
+    Measured {
+        workload: format!("rwsem --readers {}:{} --section {}ns{threads}", load.readers, load.writers, load.section_ns),
         mode: Mode::Threads,
         design: "-".into(),
         semaphore: Some(arm.semaphore.clone()),
@@ -159,16 +234,5 @@ fn result_set(
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into(),
-    };
-    for &(arm, runs) in rows {
-        set.results.push(measured(arm, runs, "ops_per_s", "1/s", rates(runs)));
-        let waits = p999s(runs);
-        if !waits.is_empty() {
-            set.results.push(measured(arm, runs, "write_wait_p999", "ns", waits));
-        }
     }
-    if has_interrupt() {
-        set.mark_interrupted("some runs are missing");
-    }
-    set
 }

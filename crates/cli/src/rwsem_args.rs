@@ -19,12 +19,17 @@ pub struct RwsemArgs {
     /// Of the workload rwsem: threads for each CPU; one unless said. Example: --threads 2
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
+
+    /// Of the workload rwsem: readers to writers 0:1, 1:1, 10:1, 100:1 and 10000:1, each with sections of 100 ns and of
+    /// 10 us and with one thread and two for each CPU; prints each semaphore's rate over that of rwsem-2012.
+    #[arg(long, conflicts_with_all = ["readers", "section", "threads"])]
+    pub(crate) grid: bool,
 }
 
 impl RwsemArgs {
     /// Says whether any of them was given.
     pub fn is_any(&self) -> bool {
-        self.readers.is_some() || self.section.is_some() || self.threads.is_some()
+        self.readers.is_some() || self.section.is_some() || self.threads.is_some() || self.grid
     }
 }
 

@@ -308,6 +308,26 @@ fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
     assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("pool"), "{}", stderr(&unknown));
 }
 
+#[test]
+fn the_grid_of_semaphores_has_twenty_cells_and_counts_those_that_are_lost() {
+    let words = ["bench", "rwsem", "--grid", "--machine", "xeon-40", "--cpus", "2", "-r", "2", "-d", "200us"];
+    let words = [&words[..], &["--semaphore", "rwsem-2012,handoff"]].concat();
+    let human = stdout(&output(faultless(&words)));
+    let cells = human.lines().filter(|line| line.trim_start().starts_with("10000:1")).count();
+    assert_eq!(cells, 8, "four loads, rates and waits:\n{human}");
+    let verdict = human.lines().find(|line| line.starts_with("handoff")).expect("a line of verdicts");
+    assert_eq!(verdict.split_whitespace().nth(1), Some("20"), "{verdict}");
+    let set = json(&output(faultless(&[&words[..], &["--format", "json"]].concat())));
+    let results = set["results"].as_array().expect("results");
+    let rates: Vec<_> = results.iter().filter(|result| result["metric"] == "ops_per_s").collect();
+    assert_eq!(rates.len(), 40);
+    let twice =
+        |result: &&&serde_json::Value| result["workload"].as_str().is_some_and(|of| of.ends_with("--threads 2"));
+    assert_eq!((rates.iter().filter(twice).count(), &rates[39]["workers"]), (20, &4.into()));
+    let refused = output(faultless(&[&words[..], &["--readers", "1:1"]].concat()));
+    assert_eq!(refused.status.code(), Some(2), "the grid says what readers there are");
+}
+
 /// Returns the callers of a lock in a table of lock statistics, each with its attempts.
 fn callers(table: &str, lock: &str) -> Vec<(String, u64)> {
     let mut lines = table.lines().skip_while(|line| !line.ends_with(&format!("  {lock}"))).skip(1);
