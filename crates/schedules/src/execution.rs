@@ -16,9 +16,8 @@ use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_vm::design::{Design, GenerationOf, SemaphoreOf};
 use faultless_vm::registry::DesignVisitor;
 use faultless_vm::{
-    AreaFlags, Backing, FetchError, Guest, Limits, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource,
-    Pin, Placement, Populate, Protection, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, VirtAddr, Vm, WriteNotice,
-    check,
+    AreaFlags, Backing, FetchError, Guest, MapOptions, MapRequest, ObjectHandle, ObjectSpec, PAGE, PageSource, Pin,
+    Placement, Populate, Protection, ReferenceHandle, STACK_GUARD_PAGES, SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
 
 use super::history::{self, Happened};
@@ -282,7 +281,7 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
         world: &'static World,
         program: &Program,
     ) -> Self {
-        let space = vm.create_space(Limits::default()).expect("room for a space");
+        let space = vm.create_space(world.limits()).expect("room for a space");
         NR_ASKED.set(0);
         let source: &'static dyn PageSource = if world.is_moody { &Moody } else { &Pattern };
         let spec = ObjectSpec { identity: 1, size_bytes: 64 * PAGE, source, write_notice: WriteNotice::Fault };
@@ -332,7 +331,7 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
         if !self.parts.iter().any(|part| part.ops.contains(&Op::Exit)) {
             return Vec::new();
         }
-        let second = vm.create_space(Limits::default()).expect("room for a space");
+        let second = vm.create_space(self.world.limits()).expect("room for a space");
         let request = MapRequest {
             placement: Placement::Fixed(VirtAddr::new(BASE)),
             len_bytes: PAGE,

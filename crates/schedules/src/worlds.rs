@@ -1,5 +1,7 @@
 //! The small worlds: what is there at the beginning, and which operations threads may do.
 
+use faultless_vm::{Limits, PlacementPolicy};
+
 use super::model::{State, WORDS};
 use super::ops::{self, Op, Part};
 
@@ -28,6 +30,8 @@ pub struct World {
     pub is_moody: bool,
     /// How many pages a stack may grow, if there is one.
     pub stack_limit: Option<usize>,
+    /// Whether mappings are spread, so that page 2 is the first of the last CPU's range.
+    pub has_lanes: bool,
     /// How many areas Linux has after the prologue, where that is the point. Spaces that are listed keep them.
     pub nr_areas: Option<u64>,
     /// How many turns it gets where others get one: more where few schedules matter.
@@ -51,6 +55,7 @@ const PLAIN: World = World {
     object_pages: 64,
     is_moody: false,
     stack_limit: None,
+    has_lanes: false,
     nr_areas: None,
     weight: 1,
     warmth: [2; NR_CPUS],
@@ -248,6 +253,30 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "lanes",
+        about: "pages of two lanes that one thread unmaps, maps and protects, while others use a lane for the first time",
+        weight: 2,
+        nr_pages: 4,
+        has_lanes: true,
+        prologue: "m0-3+s0+s1+s2+s3",
+        menus: &["u0-3+m0-3+r2-3+w0-3+d0-3+u2-3+f", "s3+l0+s1+l2+s3", "l2+s0+u2-3+m2-3+s2"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 1],
+        ..PLAIN
+    },
+    World {
+        name: "span",
+        about: "page tables of two lanes that go with the last of their pages, while others walk them",
+        weight: 2,
+        nr_pages: 4,
+        has_lanes: true,
+        prologue: "m0-3+s0+s2",
+        menus: &["u2-3+u0-1+g+u0-3", "l3+l2+l3+s2", "l1+u0-1+g+m0+l3"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 0],
+        ..PLAIN
+    },
+    World {
         name: "apart",
         about: "areas of two tables, with a hole between them, that threads unmap, map and protect side by side",
         weight: 2,
@@ -419,6 +448,15 @@ impl World {
     /// Returns what one thread does before the others come.
     pub fn prologue(&self) -> Vec<Op> {
         part(self.prologue).ops
+    }
+
+    /// Returns the limits of the world's spaces.
+    pub fn limits(&self) -> Limits {
+        match self.has_lanes {
+            // The largest ranges of which three CPUs get one each, and one is nobody's, are 2^38 bytes long.
+            true => Limits { placement: PlacementPolicy::Spread, mmap_base: 5 << 38, ..Limits::default() },
+            false => Limits::default(),
+        }
     }
 
     /// Returns the plain model of the world, before the prologue.

@@ -18,8 +18,8 @@ use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, Unknown, with_design};
 use faultless_vm::{
     AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, LockAll, MapRequest, ObjectHandle,
-    ObjectSpec, PAGE, PageLock, PageSource, Pattern, Pin, PinKind, Placement, Populate, ReferenceHandle,
-    RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END, VirtAddr, Vm, WriteNotice, check,
+    ObjectSpec, PAGE, PageLock, PageSource, Pattern, Pin, PinKind, Placement, PlacementPolicy, Populate,
+    ReferenceHandle, RemapPlacement, RemapRequest, SpaceRef, SyncFlags, USER_END, VirtAddr, Vm, WriteNotice, check,
 };
 use std::mem::forget;
 use std::ops::ControlFlow;
@@ -222,7 +222,7 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
 
     fn limits(&mut self) -> Limits {
         let plain = Limits::default();
-        match self.random.u32(0..4) {
+        match self.random.u32(0..5) {
             0 => Limits { max_map_count: self.random.u64(0..12), ..plain },
             1 => Limits {
                 reference_extensions: true,
@@ -231,6 +231,11 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
                 ..plain
             },
             2 => Limits { stack_bytes: self.length(), data_bytes: self.length(), commit_bytes: self.length(), ..plain },
+            3 => Limits {
+                placement: PlacementPolicy::ALL[self.random.usize(0..PlacementPolicy::ALL.len())],
+                mmap_base: self.random.u64(1..64) << 30,
+                ..plain
+            },
             _ => plain,
         }
     }

@@ -11,7 +11,7 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::design::{Design, GenerationOf};
-use faultless_vm::{Event, Limits, PAGE};
+use faultless_vm::{Event, Limits, PAGE, PlacementPolicy};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub fn run<D: Design<Native>>(semaphore: GenerationOf<Native, D>, settings: &Set
 
 fn rounds<D: Design<Native>>(machine: &Machine, world: &World<D>, settings: &Settings<'_>) -> Report {
     let counters: Vec<AtomicU64> = (0..settings.nr_threads).map(|_| AtomicU64::new(0)).collect();
-    let space = world.vm.create_space(Limits::default()).expect("room for a space");
+    let space = world.vm.create_space(limits(settings)).expect("room for a space");
     space.mmap(&anonymous(COUNTERS, settings.nr_threads as u64 * PAGE)).expect("room");
     let file = RwLock::new(File::new(&world.vm, &space));
     let shared = Shared { world, space: &space, file: &file, counters: &counters };
@@ -48,6 +48,17 @@ fn rounds<D: Design<Native>>(machine: &Machine, world: &World<D>, settings: &Set
     drop((space, file));
     world.check_frames();
     report
+}
+
+/// Returns the limits of a run's space. That of an odd seed has a range for each CPU; one's bound lies in what all
+/// threads map, others between the kinds of memory.
+fn limits(settings: &Settings<'_>) -> Limits {
+    const RANGE_BITS: u32 = 36;
+    let nr_ranges = settings.nr_cpus as u64 + 2;
+    match settings.seed % 2 {
+        0 => Limits::default(),
+        _ => Limits { placement: PlacementPolicy::Spread, mmap_base: nr_ranges << RANGE_BITS, ..Limits::default() },
+    }
 }
 
 /// What the threads of a run count together.

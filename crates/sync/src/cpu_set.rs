@@ -42,31 +42,31 @@ impl<P: Processor> AtomicCpuSet<P> {
         Self { words: core::array::from_fn(|_| P::AtomicU64::new(0)) }
     }
 
+    /// Returns the set as whoever has several of different sizes sees it.
+    #[inline]
+    pub fn view(&self) -> CpuSetView<'_, P> {
+        CpuSetView { words: &self.words }
+    }
+
     /// Adds a CPU; says whether it was missing. A member costs one load, and no write.
     ///
     /// # Panics
     /// If `cpu` is [`MAX_CPUS`] or more: no machine hands out such a number.
     #[inline]
     pub fn insert(&self, cpu: usize) -> bool {
-        let (word, bit) = self.place(cpu);
-        // Relaxed: the caller's fence orders the set (module table).
-        word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        self.view().insert(cpu)
     }
 
     /// Removes a CPU; says whether it was a member.
     #[inline]
     pub fn remove(&self, cpu: usize) -> bool {
-        let (word, bit) = self.place(cpu);
-        // Relaxed: as in `insert`.
-        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+        self.view().remove(cpu)
     }
 
     /// Says whether a CPU is a member.
     #[inline]
     pub fn contains(&self, cpu: usize) -> bool {
-        let bits = u64::BITS as usize;
-        // Relaxed: as in `insert`.
-        self.words.get(cpu / bits).is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (cpu % bits) != 0)
+        self.view().contains(cpu)
     }
 
     /// Returns the members as a plain set, word by word.
@@ -78,15 +78,95 @@ impl<P: Processor> AtomicCpuSet<P> {
     #[inline]
     pub fn snapshot_below(&self, nr_cpus: usize) -> CpuSet {
         let mut set = CpuSet::new();
-        for (index, word) in self.words.iter().take(nr_cpus.div_ceil(u64::BITS as usize)).enumerate() {
-            // Relaxed: as in `insert`.
-            set.insert_word(index, word.load(Ordering::Relaxed));
-        }
+        self.view().add_to(&mut set, nr_cpus);
         set
     }
 
     /// Returns the members below `nr_cpus`, ascending: the words of no others are looked at.
     pub fn members_below(&self, nr_cpus: usize) -> impl Iterator<Item = usize> {
+        self.view().members_below(nr_cpus)
+    }
+}
+
+impl<P: Processor> Default for AtomicCpuSet<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A set whose words lie where its owner has them: as many as the CPUs need that there are.
+///
+/// ```
+/// use faultless_platform::{Atomic, CpuSet, Processor, native::Native};
+/// use faultless_sync::CpuSetView;
+///
+/// let words = [<Native as Processor>::AtomicU64::new(0)];
+/// let set = CpuSetView::<Native>::new(&words);
+/// assert!(set.insert(3) && set.contains(3) && set.members_below(64).eq([3]));
+/// let mut all = CpuSet::new();
+/// set.add_to(&mut all, 64);
+/// assert!(all.contains(3) && set.remove(3));
+/// ```
+pub struct CpuSetView<'a, P: Processor> {
+    words: &'a [P::AtomicU64],
+}
+
+impl<P: Processor> Clone for CpuSetView<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Processor> Copy for CpuSetView<'_, P> {}
+
+impl<'a, P: Processor> CpuSetView<'a, P> {
+    /// Returns the set that has these words: bit `b` of word `w` is CPU `64 * w + b`.
+    #[inline]
+    pub const fn new(words: &'a [P::AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    /// As [`AtomicCpuSet::insert`].
+    ///
+    /// # Panics
+    /// If there is no word for `cpu`.
+    #[inline]
+    pub fn insert(self, cpu: usize) -> bool {
+        let (word, bit) = self.place(cpu);
+        // Relaxed: the caller's fence orders the set (module table).
+        word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// As [`AtomicCpuSet::remove`].
+    ///
+    /// # Panics
+    /// If there is no word for `cpu`.
+    #[inline]
+    pub fn remove(self, cpu: usize) -> bool {
+        let (word, bit) = self.place(cpu);
+        // Relaxed: as in `insert`.
+        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// As [`AtomicCpuSet::contains`].
+    #[inline]
+    pub fn contains(self, cpu: usize) -> bool {
+        let bits = u64::BITS as usize;
+        // Relaxed: as in `insert`.
+        self.words.get(cpu / bits).is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (cpu % bits) != 0)
+    }
+
+    /// Adds the members to a plain set, word by word; all are below `nr_cpus`, and words of others are not looked at.
+    #[inline]
+    pub fn add_to(self, set: &mut CpuSet, nr_cpus: usize) {
+        for (index, word) in self.words.iter().take(nr_cpus.div_ceil(u64::BITS as usize)).enumerate() {
+            // Relaxed: as in `insert`.
+            set.insert_word(index, word.load(Ordering::Relaxed));
+        }
+    }
+
+    /// As [`AtomicCpuSet::members_below`]; a word is looked at when its first member is asked for.
+    pub fn members_below(self, nr_cpus: usize) -> impl Iterator<Item = usize> + use<'a, P> {
         let bits = u64::BITS as usize;
         let words = self.words.iter().take(nr_cpus.div_ceil(bits)).enumerate();
         let members = words.flat_map(move |(index, word)| {
@@ -101,14 +181,9 @@ impl<P: Processor> AtomicCpuSet<P> {
         members.take_while(move |&cpu| cpu < nr_cpus)
     }
 
-    fn place(&self, cpu: usize) -> (&P::AtomicU64, u64) {
+    #[inline]
+    fn place(self, cpu: usize) -> (&'a P::AtomicU64, u64) {
         let bits = u64::BITS as usize;
         (&self.words[cpu / bits], 1 << (cpu % bits))
-    }
-}
-
-impl<P: Processor> Default for AtomicCpuSet<P> {
-    fn default() -> Self {
-        Self::new()
     }
 }

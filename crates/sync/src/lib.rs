@@ -8,7 +8,7 @@
 //! # Rooms, from short waits to long ones
 //! | room | for | waits by |
 //! |---|---|---|
-//! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`] | state that each CPU keeps for itself | not at all |
+//! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`], [`CpuSetView`] | state that each CPU keeps for itself | not at all |
 //! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
 //! | [`Announcement`] | using a place without writing, and keeping out of its changes | not at all, its writer for readers |
 //! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`], [`CnaQueue`] | a few hundred instructions | spinning |
@@ -141,7 +141,7 @@ pub use barrier::Barrier;
 pub use cna::CnaQueue;
 pub use completion::Completion;
 pub use counter::{CounterCell, PerCpuCounter};
-pub use cpu_set::AtomicCpuSet;
+pub use cpu_set::{AtomicCpuSet, CpuSetView};
 pub use lookers::Lookers;
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;

@@ -177,8 +177,14 @@ impl<P: System, D: Design<P>> Area<P, D> {
     /// As [`Area::begin_change`], until the guard is dropped, with the wait for faults; the area outlives it.
     pub(crate) fn announce_change(&self, space: &Space<P, D>) -> ChangeGuard<'_, P, D> {
         self.begin_change();
-        D::await_faults(space);
+        let addresses = if space.lanes().are_several() { self.bounds() } else { EVERYTHING };
+        D::await_faults(space, addresses);
         ChangeGuard(self)
+    }
+
+    fn bounds(&self) -> Range<VirtAddr> {
+        let AreaView { start, end, .. } = self.view();
+        start..end
     }
 
     /// Ends a change; only the outermost one reaches the design. Under the write lock, before the area is released.

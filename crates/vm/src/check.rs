@@ -16,7 +16,8 @@
 //! * 3 a frame's references are the entries, objects and pins that hold it; the zero page is never writable, and zero;
 //!   a reference page is never counted and never writable, holds what it was made with, and is there as long as a
 //!   handle, an area or a pin refers to it; an area maps no page that nobody owns but its own
-//! * 4, 5 no TLB knows a translation stronger than the tables, or of a space that is gone
+//! * 4, 5 no TLB knows a translation stronger than the tables, of a space that is gone, or of a page whose shootdown
+//!   does not ask its CPU
 //! * 8 every frame is free or somebody's, and every area some space's, unless the design keeps it for readers
 //!
 //! # Cost
@@ -183,18 +184,19 @@ pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), B
     let nr_kept = (vm.areas.nr_live() - vm.areas.nr_deferred()) as u64;
     let is_kept = nr_kept == census.nr_areas || D::has_deferred(vm);
     ensure!(8, is_kept, "{nr_kept} areas are there, spaces have {}", census.nr_areas);
-    let entry_of = |id, address| {
-        let mut entry = None;
+    let fact_of = |cpu, id, address| {
+        let mut fact = None;
         vm.for_each_space(|space| {
             if space.id() == id {
                 let leaf = space.tables().walk(space.memory(), address);
-                entry = Some(leaf.map_or(Entry::EMPTY, |leaf| leaf.read(space.memory())));
+                let entry = leaf.map_or(Entry::EMPTY, |leaf| leaf.read(space.memory()));
+                fact = Some(Fact { entry, is_asked: space.lanes().reach(cpu, address) });
             }
         });
-        entry
+        fact
     };
     // SAFETY: the caller's promise.
-    unsafe { check_tlbs(&vm.instance, &entry_of) }
+    unsafe { check_tlbs(&vm.instance, &fact_of) }
 }
 
 /// Notes what the objects hold, and checks that they keep nothing behind their ends.
@@ -483,11 +485,18 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
     Ok(())
 }
 
+/// What is true of a page that a CPU's TLB may know.
+struct Fact {
+    entry: Entry,
+    /// Whether a shootdown of the page asks the CPU.
+    is_asked: bool,
+}
+
 /// # Safety
 /// As for [`invariants`].
 unsafe fn check_tlbs<P: System>(
     instance: &Instance<P>,
-    entry_of: &dyn Fn(SpaceId, u64) -> Option<Entry>,
+    fact_of: &dyn Fn(usize, SpaceId, u64) -> Option<Fact>,
 ) -> Result<(), Broken> {
     let mut result = Ok(());
     // SAFETY: the caller's promise.
@@ -495,7 +504,8 @@ unsafe fn check_tlbs<P: System>(
         instance.cpus.for_each_tlb(|cpu, tlb| {
             for translation in tlb.translations() {
                 if result.is_ok() {
-                    result = check_translation(cpu, translation, entry_of(translation.space, translation.address));
+                    let fact = fact_of(cpu, translation.space, translation.address);
+                    result = check_translation(cpu, translation, fact);
                 }
             }
         });
@@ -503,10 +513,10 @@ unsafe fn check_tlbs<P: System>(
     result
 }
 
-/// Checks what a TLB knows of a page against the entry, if its space is there.
-fn check_translation(cpu: usize, known: &Translation, entry: Option<Entry>) -> Result<(), Broken> {
+/// Checks what a TLB knows of a page against the entry, if its space is there, and that a shootdown would ask for it.
+fn check_translation(cpu: usize, known: &Translation, fact: Option<Fact>) -> Result<(), Broken> {
     let page = known.address / PAGE * PAGE;
-    let Some(entry) = entry else {
+    let Some(Fact { entry, is_asked }) = fact else {
         ensure!(4, false, "CPU {cpu} knows {page:#x} of space {}, which is gone", known.space);
         return Ok(());
     };
@@ -521,6 +531,7 @@ fn check_translation(cpu: usize, known: &Translation, entry: Option<Entry>) -> R
         known.entry.bits(),
         entry.bits()
     );
+    ensure!(5, is_asked, "CPU {cpu} knows {page:#x}, and no shootdown asks it (I3 of `translations::shootdown`)");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use crate::events::Event;
 use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
 use crate::system::System;
+use crate::translations::lanes::Walks;
 use crate::translations::table::Leaf;
 use crate::translations::tlb::{self, Tlb};
 use crate::words::{load_words, store_words};
@@ -285,8 +286,10 @@ impl<'vm, P: System, D: Design<P>> Guest<'vm, P, D> {
     fn try_access<R>(&self, address: u64, access: Access, act: impl FnOnce(*mut u8) -> R) -> Result<R, Fault> {
         let space: &Space<P, D> = &self.space;
         let cpu = P::cpu();
-        self.enter_as(cpu);
+        let walks = Walks::To(address);
+        self.enter_as(cpu, walks);
         let found = translate(space, cpu, address, access);
+        mutant!(LaneEnteredLate => space.lanes().enter(cpu, walks));
         let result = found.map(|entry| act(P::in_hardware(space.memory().frame(entry.pfn()))));
         self.leave();
         result.map_err(|is_present| Fault { address: VirtAddr::new(address), access, is_present })
@@ -298,7 +301,7 @@ impl<P: System, D: Design<P>> Drop for Guest<'_, P, D> {
         // A thread without a CPU leaves its last CPU in the set: the next shootdown that finds that CPU idle takes it
         // out.
         if let Some(cpu) = P::owned_cpu() {
-            self.space.vm().cpus().leave(cpu, self.space.users(), self.space.id());
+            self.space.vm().cpus().leave(cpu, self.space.lanes(), self.space.id());
         }
         self.space.remove_user();
     }

@@ -29,10 +29,11 @@ use crate::fault::{Fault, Handled};
 use crate::guest::{self, Guest, is_canonical};
 use crate::space::Space;
 use crate::system::System;
+use crate::translations::lanes::Walks;
 use crate::translations::table::TableMap;
 use crate::translations::tlb::SpaceId;
 use faultless_phys::{OutOfFrames, Pfn};
-use faultless_platform::KernelEntry;
+use faultless_platform::{KernelEntry, mutant};
 
 /// Whose code made an access.
 /// [`Space::handle_fault`] takes it.
@@ -256,7 +257,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> Guest<'_, P, D> {
     /// Makes the calling CPU one that may use the space's tables; returns their root, to be loaded after this.
     pub fn activate(&self) -> Pfn {
-        self.space().users().insert(P::cpu());
+        self.space().lanes().enter(P::cpu(), Walks::Everywhere);
         self.space().tables().root()
     }
 
@@ -264,18 +265,18 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
     /// by this CPU before [`Guest::leave`].
     #[inline]
     pub fn enter(&self) {
-        self.enter_as(P::cpu());
+        self.enter_as(P::cpu(), Walks::Everywhere);
     }
 
-    /// As [`Guest::enter`], on the CPU that the caller knows to be its own.
+    /// As [`Guest::enter`], on the CPU that the caller knows to be its own, to walk there.
     #[inline(always)]
-    pub(crate) fn enter_as(&self, cpu: usize) {
+    pub(crate) fn enter_as(&self, cpu: usize, walks: Walks) {
         let space: &Space<P, D> = self.space();
         // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
-        space.users().insert(cpu);
+        mutant!(LaneEnteredLate, space.lanes().enter(cpu, walks) => ());
         if P::guest_enter() {
             space.vm().cpus().drain(cpu);
-            space.vm().cpus().rejoin(cpu, space.users());
+            space.vm().cpus().rejoin(cpu, space.lanes(), walks);
         }
     }
 
@@ -289,7 +290,7 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
     /// [`Guest::enter`], when another root is loaded, or none.
     pub fn deactivate(&self) {
         let space = self.space();
-        space.vm().cpus().leave(P::cpu(), space.users(), space.id());
+        space.vm().cpus().leave(P::cpu(), space.lanes(), space.id());
     }
 
     /// Runs `act` with the page behind `address`, by its first byte, after as many faults as it takes: how a kernel

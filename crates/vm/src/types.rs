@@ -107,9 +107,10 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Called under the write lock before an area's attributes or translations change; may wait for faults that use it.
     fn begin_change(area: &Self::AreaState);
     /// Called under the write lock when all areas of a change are announced, and before anything changes: waits for the
-    /// faults that found one of them before, if [`Design::begin_change`] has not.
+    /// faults that found one of them before, if [`Design::begin_change`] has not. The areas, and what the change is
+    /// about, lie in `_addresses`.
     #[inline]
-    fn await_faults(_space: &Space<P, Self>) {}
+    fn await_faults(_space: &Space<P, Self>, _addresses: Range<VirtAddr>) {}
     /// Called under the write lock when they have changed. A removed area gets no such call, and calls don't nest.
     fn end_change(area: &Self::AreaState);
     /// As [`Design::end_change`], for an area that is not published yet.

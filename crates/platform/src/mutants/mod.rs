@@ -93,6 +93,18 @@ pub enum Mutant {
     RangeTooShort,
     /// Who is about addresses that a departure still has does not wait for its end.
     DepartureUnawaited,
+    /// A CPU comes into a lane's set after it has walked there.
+    LaneEnteredLate,
+    /// Whom a shootdown asks is read before the entries are cleared.
+    LaneReadEarly,
+    /// A CPU that drained, and that somebody may have taken out of a lane's set, does not come back into it.
+    LaneNotRejoined,
+    /// A CPU is taken out of the space's users, and stays in lanes' sets.
+    LetGoOfUsersAlone,
+    /// A page table that serves several lanes is freed when one of them was asked.
+    TableOfOneLane,
+    /// A change waits for the faults of the first lane alone.
+    FaultsOfOneLane,
     /// A writer has the range locked that it names, and not the areas that overlap or touch it.
     PartNotWidened,
     /// A writer that waited for a part locks what it chose before the wait.
@@ -146,7 +158,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 61] = [
+    pub const ALL: [Self; 67] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -186,6 +198,12 @@ impl Mutant {
         Self::RootUnpinned,
         Self::RangeTooShort,
         Self::DepartureUnawaited,
+        Self::LaneEnteredLate,
+        Self::LaneReadEarly,
+        Self::LaneNotRejoined,
+        Self::LetGoOfUsersAlone,
+        Self::TableOfOneLane,
+        Self::FaultsOfOneLane,
         Self::PartNotWidened,
         Self::ChosenBeforeTheWait,
         Self::EditOfOldVersion,
@@ -252,6 +270,12 @@ impl Mutant {
             Self::RootUnpinned => "root-unpinned",
             Self::RangeTooShort => "range-too-short",
             Self::DepartureUnawaited => "departure-unawaited",
+            Self::LaneEnteredLate => "lane-entered-late",
+            Self::LaneReadEarly => "lane-read-early",
+            Self::LaneNotRejoined => "lane-not-rejoined",
+            Self::LetGoOfUsersAlone => "let-go-of-users-alone",
+            Self::TableOfOneLane => "table-of-one-lane",
+            Self::FaultsOfOneLane => "faults-of-one-lane",
             Self::PartNotWidened => "part-not-widened",
             Self::ChosenBeforeTheWait => "chosen-before-the-wait",
             Self::EditOfOldVersion => "edit-of-old-version",

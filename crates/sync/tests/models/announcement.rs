@@ -3,7 +3,7 @@
 use crate::{Plain, race};
 use faultless_platform::Processor;
 use faultless_platform::loom::Loom;
-use faultless_sync::{Announcement, Rcu};
+use faultless_sync::{Announcement, AtomicCpuSet, Rcu};
 
 struct Shared {
     rcu: Rcu<Loom, 1>,
@@ -73,4 +73,34 @@ pub fn who_is_beside_another_change_has_seen_the_one_before() {
 #[test]
 pub fn a_reader_elsewhere_goes_on() {
     race(None, shared, [change_low, use_high], |shared| assert_eq!(shared.places[1].read(), 1, "it gave up"));
+}
+
+/// What several CPUs use, of which a writer waits for those that came into its set (`vm`'s `translations::lanes`).
+struct Lane {
+    shared: Shared,
+    users: AtomicCpuSet<Loom>,
+}
+
+fn lane() -> Lane {
+    Lane { shared: shared(), users: AtomicCpuSet::new() }
+}
+
+fn come_and_use(lane: &Lane) {
+    lane.users.insert(Loom::cpu());
+    use_place(&lane.shared, 0);
+}
+
+fn change_for_users(lane: &Lane) {
+    let shared = &lane.shared;
+    shared.change.set_range(0..1);
+    shared.change.begin();
+    // The set is read behind the fence that this begins with.
+    shared.rcu.await_sections_of(lane.users.members_below(Loom::nr_cpus()));
+    shared.places[0].bump();
+    shared.change.end();
+}
+
+#[test]
+pub fn who_comes_beside_a_change_is_waited_for_or_sees_it() {
+    race(None, lane, [change_for_users, come_and_use], |_| ());
 }

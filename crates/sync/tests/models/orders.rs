@@ -9,7 +9,7 @@ macro_rules! models {
     };
 }
 models! {
-    announcement: nobody_is_beside_a_change_of_its_place who_is_beside_another_change_has_seen_the_one_before a_reader_elsewhere_goes_on;
+    announcement: nobody_is_beside_a_change_of_its_place who_is_beside_another_change_has_seen_the_one_before a_reader_elsewhere_goes_on who_comes_beside_a_change_is_waited_for_or_sees_it;
     cna: one_head_at_a_time whoever_leaves_loses_nobody whoever_is_moved_may_leave neighbours_leave_while_they_are_moved;
     cpu_set: nobody_uses_an_entry_unseen a_cpu_that_was_let_go_comes_back_seen;
     lookers: nothing_is_freed_under_one_who_looks one_who_finds_another_has_a_fence_of_its_own many_that_were_let_in_need_no_more_than_a_section;

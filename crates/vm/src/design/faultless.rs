@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! While a fault is at work, nobody changes what its address shows, its translations or its tables: a writer announces
-//! which addresses of an area it changes, and then waits for the faults that are at work on CPUs that use the space. So
+//! which addresses of an area it changes, and then waits for the faults that are at work on CPUs that use that part of
+//! the space (`translations::lanes`). So
 //! a fault looks once whether a change of its address was announced, and then fills an empty entry by one
 //! compare-and-swap, without a lock. Faults elsewhere in the area go on.
 //!
@@ -15,10 +16,10 @@
 //!
 //! # Protocol
 //! ```text
-//! fault on CPU c, which uses the space            writer (holds the semaphore)
+//! fault on CPU c, which uses the address's lane   writer (holds the semaphore)
 //! RCU section begins (own line); fence            each area that takes part: range, announced (`sync::Announcement`)
 //! look the area up                                fence
-//! announced, of this address? give up             each CPU that uses the space: in a section? wait for its end
+//! announced, of this address? give up             each CPU of the areas' lanes: in a section? wait for its end
 //! bounds have moved? look up again                publish the index, change the areas and the range's translations
 //! check kind, rights; walk, add tables            end the announcement in areas that stay
 //! entry empty -> page (compare-and-swap)
@@ -29,7 +30,7 @@
 //! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry; of a file also the page's references |
 //! | store to a page that is shared, or was clean | the above, under the leaf table's lock | 3: the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it also reads a line of each CPU that uses the space |
+//! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it also reads a line of each CPU that uses the areas' lanes |
 //!
 //! # Races
 //! | race | why it is sound |
@@ -45,9 +46,10 @@
 //! | a fault gives the area its first root beside a writer who reads that there is none | the writer pins that by compare-and-swap before it relies on it, as the fault gives the root by one: one comes first (I4 of `area`) |
 //! | a fault takes a neighbour's root beside a change of the neighbour | it looks for an announcement there, as in its own area; so neither changes before its section ends |
 //! | two faults give neighbours their first roots | each may find none at the other: the areas get two roots, as under the shared semaphore, and are not joined later |
-//! | a CPU that the space does not know as its user | it faults under the semaphore |
-//! | a CPU begins to use the space beside the writer's look | its bit comes before its section: as in the first row |
-//! | a CPU without an owner is taken out of the space's set while it gets one, who faults | the owner was in guest since, or answers what was asked of the CPU before the fault (`Space::handle_fault`): it finds its bit gone, or keeps it (`shootdown`) |
+//! | a CPU that the address's lane does not know | it faults under the semaphore |
+//! | a fault looks at a neighbour in another lane, or has an area of several | if there is a neighbour, the first root is left to the semaphore; of its area it reads what a change elsewhere leaves as it is (I1), and a change of anything the area has waits for its lane |
+//! | a CPU begins to use the lane beside the writer's look | its bit comes before its section: as in the first row |
+//! | a CPU without an owner is taken out of the lane's set while it gets one, who faults | the owner was in guest since, or answers what was asked of the CPU before the fault (`Space::handle_fault`): it finds its bit gone, or keeps it (`shootdown`) |
 //!
 //! # Give-ups
 //! As `vma-lock`: `spf_vma_changed`: no area there, or a change of the address is announced. `spf_vma_noanon`: the
@@ -55,11 +57,11 @@
 //! under the semaphore. `spf_vma_access`: the rights forbid it. `spf_vma_notsup`: an object must fetch the page first,
 //! or there is no frame.
 //!
-//! What a change costs grows with the CPUs that use the space; what map calls share is `mmap-sem`'s. docs/faultless.md
-//! has the figures, and what was tried and lost.
+//! What a change costs grows with the CPUs that use the lanes of its areas; what map calls share is `mmap-sem`'s.
+//! docs/faultless.md has the figures, and what was tried and lost.
 
 use super::{Design, attempt};
-use crate::addr::VirtAddr;
+use crate::addr::{PAGE, VirtAddr};
 use crate::area::{Area, AreaView};
 use crate::error::AccessError;
 use crate::events::GiveUp;
@@ -143,11 +145,12 @@ unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S,
     }
 
     #[inline]
-    fn await_faults(space: &Space<P, Self>) {
-        mutant!(FaultsUnawaited, {
-            let cpus = space.users().members_below(P::nr_cpus());
-            space.memory().rcu().await_sections_of(cpus);
-        } => ());
+    fn await_faults(space: &Space<P, Self>, addresses: Range<VirtAddr>) {
+        let around = mutant!(FaultsOfOneLane, with_pages_around(&addresses) => {
+            let first = addresses.start.get();
+            first..first + 1
+        });
+        mutant!(FaultsUnawaited, space.memory().rcu().await_sections_of(space.lanes().members(&around)) => ());
     }
 
     #[inline]
@@ -180,7 +183,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     space: &Space<P, Announced<S, K>>,
     fault: Fault,
 ) -> Result<(), Missed<'_, P, Announced<S, K>>> {
-    if !space.is_used_by(P::cpu()) {
+    if !space.lanes().reach(P::cpu(), fault.address.get()) {
         return Err(GiveUp::VmaNotsup.into());
     }
     let _section = space.look();
@@ -195,6 +198,11 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
     resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
+}
+
+/// Returns addresses with the page below and the one above: those that have neighbours.
+fn with_pages_around(addresses: &Range<VirtAddr>) -> Range<u64> {
+    addresses.start.get().saturating_sub(PAGE)..addresses.end.get().saturating_add(PAGE)
 }
 
 /// An area that a fault found; nobody changes what the fault is about before the fault's section ends.
@@ -236,9 +244,12 @@ impl<'s, P: System, S: RwSemaphore<P>, K: Variant> Found<'s, P, S, K> {
         if self.changes {
             return None;
         }
-        // SAFETY: if the section finds no change of an area announced, the area keeps its root, and what it shows,
-        // until the section ends.
-        unsafe { space.give_root(self.area, &self.view, |area| !area.state.is_made()) }
+        // Who changes a neighbour waits for the faults of its lanes, and of those of the pages around it.
+        let around = with_pages_around(&(self.view.start..self.view.end));
+        let is_awaited = || space.lanes().are_one(&around);
+        // SAFETY: if the section finds no change of an area announced that waits for this fault, the area keeps its
+        // root, and what it shows, until the section ends.
+        unsafe { space.give_root(self.area, &self.view, |area| is_awaited() && !area.state.is_made()) }
     }
 
     #[cold]

@@ -115,7 +115,7 @@ impl<P: System, D: Design<P>> Departure<'_, P, D> {
     /// Empties the range's tables, and then lets others have its addresses.
     fn finish(self) {
         let space = self.space;
-        D::await_faults(space);
+        D::await_faults(space, self.departing.addresses());
         space.translations.zap_departing(self.range);
         let counted = self.departing.release_areas(space);
         // Flushed when the space is not locked any more.

@@ -59,7 +59,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             mutant!(ForkUnannounced, self.for_each_locked(act) => ());
         };
         announce(Area::begin_change);
-        D::await_faults(&self);
+        D::await_faults(&self, EVERYTHING);
         let result = self.copy_into(child);
         self.flush(PageRange::USER);
         announce(Area::end_change);

@@ -4,6 +4,7 @@ use super::Space;
 use super::departures::Departures;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
+use super::place::spread_room;
 use crate::addr::PageRange;
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
@@ -82,10 +83,10 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     ) -> Result<Self, CallError> {
         let memory = vm.memory();
         // SAFETY: the instance stays where it is, and outlives its spaces (I1 of `Vm`).
-        let translations = unsafe { Translations::new(&vm.instance, id) }?;
+        let translations = unsafe { Translations::new(&vm.instance, id, spread_room(&limits)) }?;
         let room = slab.alloc().inspect_err(|_| {
             translations.tables.free_root(memory);
-            translations.resident.free(memory);
+            translations.free();
         })?;
         // SAFETY: the slab gave us room for a space.
         unsafe { room.write(Space::new(vm, limits, translations)) };
@@ -247,6 +248,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {
             edit.commit(|| false);
         }
-        self.translations.resident.free(memory);
+        self.translations.free();
     }
 }

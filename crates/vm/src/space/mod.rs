@@ -102,6 +102,7 @@ use crate::error::CallError;
 use crate::index::Index;
 use crate::limits::Limits;
 use crate::system::System;
+use crate::translations::lanes::Lanes;
 use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
 use crate::types::{Area, Vm};
@@ -158,7 +159,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns the CPUs that may have translations of this space.
     pub(crate) fn users(&self) -> &AtomicCpuSet<P> {
-        &self.translations.users
+        self.translations.lanes.users()
+    }
+
+    /// Returns which CPUs may have translations of which part of this space.
+    pub(crate) fn lanes(&self) -> &Lanes<P> {
+        &self.translations.lanes
     }
 
     /// Says whether a CPU may have translations of this space, so that a shootdown asks it.

@@ -180,15 +180,15 @@ impl<'a, P: System> CountedEntries<'a, P> {
             }
             position += PAGE;
         }
-        self.settle(&locked, locked.added.take());
+        self.settle(&locked, (part.start, locked.added.take()));
         position
     }
 
-    /// Adds to a table's count, and takes the table away if nothing is left (I2).
-    fn settle(&mut self, locked: &LockedLeaf<'_, P>, added: i64) {
+    /// Adds to the count of an address's table, and takes the table away if nothing is left (I2).
+    fn settle(&mut self, locked: &LockedLeaf<'_, P>, (address, added): (u64, i64)) {
         if locked.count(added) {
             Tables::<P>::take_out(locked.memory, locked.leaf);
-            self.gather.add_table(locked.leaf.table);
+            self.gather.add_table(locked.leaf.table, Tables::<P>::leaf_span(address));
         }
     }
 }
@@ -199,7 +199,7 @@ impl<P: System> Drop for CountedEntries<'_, P> {
         let mut position = self.range.start();
         while position < VirtAddr::new(self.held) {
             if let Some(locked) = LockedLeaf::lock(self.translations, position.get()) {
-                self.settle(&locked, -1);
+                self.settle(&locked, (position.get(), -1));
             }
             position = VirtAddr::new(Tables::<P>::leaf_end(position.get()));
         }

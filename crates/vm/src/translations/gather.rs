@@ -18,6 +18,7 @@ use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::frames;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use faultless_phys::Pfn;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
@@ -36,6 +37,8 @@ pub struct Gather<'a, P: System> {
     cleared: Option<(u64, u64)>,
     /// Page tables taken out of the tree; linked through their frames' metadata.
     tables: Option<Pfn>,
+    /// `range`, and what the tables span: who walks there is waited for.
+    reach: Range<u64>,
     /// Whether all of `range` must be flushed.
     needs_flush: bool,
     /// Whether it counts itself for others to see.
@@ -54,6 +57,7 @@ impl<'a, P: System> Gather<'a, P> {
 
     /// As [`Gather::new`], of a range that nobody else zaps meanwhile.
     pub fn of_its_only_zapper(translations: &'a Translations<P>, range: PageRange) -> Self {
+        mutant!(LaneReadEarly => translations.instance().cpus.note_early(translations.lanes.snapshot(&range.numbers())));
         Self {
             is_counted: false,
             translations,
@@ -63,6 +67,7 @@ impl<'a, P: System> Gather<'a, P> {
             stored: Stored::NOTHING,
             cleared: None,
             tables: None,
+            reach: range.numbers(),
             needs_flush: false,
         }
     }
@@ -103,11 +108,13 @@ impl<'a, P: System> Gather<'a, P> {
         self.needs_flush = true;
     }
 
-    /// Takes over a page table that was taken out of the tree: freed after the flush and, if somebody
-    /// may walk it without the semaphore, a grace period.
-    pub fn add_table(&mut self, table: Pfn) {
+    /// Takes over a page table that was taken out of the tree, and spans these addresses: freed after the flush and, if
+    /// somebody may walk it without the semaphore, a grace period.
+    pub fn add_table(&mut self, table: Pfn, span: Range<u64>) {
         frames::set_link(self.translations.memory(), table, self.tables);
         self.tables = Some(table);
+        // L4 of `lanes`.
+        mutant!(TableOfOneLane, self.reach = self.reach.start.min(span.start)..self.reach.end.max(span.end) => ());
         self.needs_flush = true;
     }
 
@@ -117,7 +124,7 @@ impl<'a, P: System> Gather<'a, P> {
             self.cleared.take().and_then(|(first, end)| PageRange::between(VirtAddr::new(first), VirtAddr::new(end)));
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
-            self.translations.flush(self.range);
+            self.translations.flush_reaching(self.range, &self.reach);
         } else if let Some(cleared) = cleared {
             self.translations.flush(cleared);
         }

@@ -11,16 +11,17 @@
 //!
 //! # Rooms
 //! `table` is the tree, `slot` an entry's place in it and `leaf_guard` a leaf's lock; `frames` is what entries hold.
-//! `tlb` and `shootdown` are the CPUs' side. What calls do to entries: `zap` empties them, `guards` puts guards there,
-//! `lazy_free` gives pages up, `rights` changes what is allowed, `copy` is fork's part, `moves` mremap's, `counted` is
-//! for maps that consist of entries, `written` finds pages that were stored to. `gather` takes out of TLBs what
-//! was emptied, `resident` counts.
+//! `tlb` and `shootdown` are the CPUs' side, `lanes` says which CPUs used what. What calls do to entries: `zap` empties
+//! them, `guards` puts guards there, `lazy_free` gives pages up, `rights` changes what is allowed, `copy` is fork's
+//! part, `moves` mremap's, `counted` is for maps that consist of entries, `written` finds pages that were stored to.
+//! `gather` takes out of TLBs what was emptied, `resident` counts.
 
 pub(crate) mod copy;
 pub(crate) mod counted;
 pub(crate) mod frames;
 pub(crate) mod gather;
 mod guards;
+pub(crate) mod lanes;
 mod lazy_free;
 pub(crate) mod leaf_guard;
 mod moves;
@@ -40,15 +41,17 @@ use crate::events::Events;
 use crate::system::System;
 use crate::tags::{MemoryTags, TagSource};
 use crate::translations::frames::FrameMap;
+use crate::translations::lanes::Lanes;
 use crate::translations::resident::Resident;
 use crate::translations::shootdown::Cpus;
 use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
 use alloc::sync::Arc;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, Bulk, mutant};
-use faultless_sync::{AtomicCpuSet, Lookers, RcuGuard};
+use faultless_sync::{Lookers, RcuGuard};
 pub(crate) use zap::Emptied;
 
 /// What an instance has for the translations of all its spaces.
@@ -100,8 +103,8 @@ pub(crate) struct Translations<P: System> {
     instance: NonNull<Instance<P>>,
     pub(crate) id: SpaceId,
     pub(crate) tables: Tables<P>,
-    /// CPUs that may have translations of this space (mm_cpumask).
-    pub(crate) users: AtomicCpuSet<P>,
+    /// The CPUs that may have translations of this space, by parts of it.
+    pub(crate) lanes: Lanes<P>,
     /// The CPUs that look up areas, the index and tables without the semaphore.
     pub(crate) lookers: Lookers<P>,
     /// See `gather`.
@@ -110,20 +113,28 @@ pub(crate) struct Translations<P: System> {
 }
 
 impl<P: System> Translations<P> {
-    /// Makes the tables of an empty space.
+    /// Makes the tables of an empty space, whose mappings are spread over a room, if there is one.
     ///
     /// # Safety
     /// The instance stays where it is, and outlives what is returned.
-    pub(crate) unsafe fn new(instance: &Instance<P>, id: SpaceId) -> Result<Self, OutOfFrames> {
+    pub(crate) unsafe fn new(
+        instance: &Instance<P>,
+        id: SpaceId,
+        spread: Option<Range<u64>>,
+    ) -> Result<Self, OutOfFrames> {
         let memory = &instance.memory;
         let tables = Tables::new(memory)?;
         P::share_root(memory, tables.root());
         let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
+        let lanes = Lanes::new(memory, spread).inspect_err(|_| {
+            tables.free_root(memory);
+            resident.free(memory);
+        })?;
         Ok(Self {
             instance: NonNull::from(instance),
             id,
             tables,
-            users: AtomicCpuSet::new(),
+            lanes,
             lookers: Lookers::new(),
             nr_gathers: P::AtomicU32::new(0),
             resident,
@@ -157,8 +168,19 @@ impl<P: System> Translations<P> {
 
     /// Takes the translations of `range` away from all CPUs.
     pub(crate) fn flush(&self, range: PageRange) {
+        self.flush_reaching(range, &range.numbers());
+    }
+
+    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range.
+    pub(crate) fn flush_reaching(&self, range: PageRange, reach: &Range<u64>) {
         let instance = self.instance();
-        instance.cpus.shoot_down(&instance.events, &self.users, self.id, range);
+        instance.cpus.shoot_down(&instance.events, &self.lanes, self.id, range, reach);
+    }
+
+    /// Gives back what the space has besides its tables; nobody uses it.
+    pub(crate) fn free(&self) {
+        self.resident.free(self.memory());
+        self.lanes.free(self.memory());
     }
 
     /// Adds pages to the resident size.

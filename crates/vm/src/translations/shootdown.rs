@@ -8,16 +8,17 @@
 //!
 //! # Invariants
 //! * I1 a CPU's TLB is touched by its owner only, in guest or while draining.
-//! * I2 a CPU is in its space's set before it walks the space's tables; the set is read after the entries were cleared.
-//! * I3 a CPU that is not in a space's set has no translation of it, or is asked to forget all of them before it next
-//!   uses any.
+//! * I2 a CPU is in the set of what it walks to (`lanes`) before it walks; the sets are read after the entries were
+//!   cleared.
+//! * I3 a CPU that is in no set of an address has no translation of it, or is asked to forget all of the space's before
+//!   it next uses any.
 //! * I4 interrupts are off while an inbox is locked: the handler takes the inbox of the CPU that it interrupts, whose
 //!   owner may be the one that has it locked, or holds another that the first one's owner waits for.
 //!
-//! # How a CPU leaves a space's set
-//! A thread that leaves the space takes its CPU out itself, after the CPU has forgotten the space ([`Cpus::leave`]). A
-//! CPU that nobody owns any more is asked once more and then taken out by whoever asked (Linux: a CPU in lazy TLB
-//! mode):
+//! # How a CPU leaves a space's sets
+//! A thread that leaves the space takes its CPU out of all itself, after the CPU has forgotten the space
+//! ([`Cpus::leave`]). A CPU that nobody owns any more is asked once more and then taken out by whoever asked (Linux: a
+//! CPU in lazy TLB mode): of the sets that led to it, and of all if it was asked as one of the space's users.
 //! ```text
 //! CPU T                                   CPU S
 //! T in the set? join                      clears the entry; fence; reads the set: T
@@ -26,6 +27,7 @@
 //!   T in the set? join, fence               ask T to forget the whole space; take T out
 //! walk, access                            unlock
 //! ```
+//! *The set* is here the one of the address that T walks to, and that of the users.
 //! S's request is still there, so T's next fence comes after S's: T finds it pending and drains, after S, and joins
 //! again. Was it gone, T has been in guest since, may rely on the set as it saw it, and stays. Forbidden: T walks, and
 //! is neither in the set nor asked. Model: `a_cpu_that_was_let_go_comes_back_seen` in `sync/tests/models/cpu_set.rs`;
@@ -34,11 +36,12 @@
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
 use crate::system::System;
+use crate::translations::lanes::{Lanes, Walks};
 use crate::translations::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
-use core::ops::{Deref, DerefMut};
-use faultless_platform::{CpuSet, IrqOffGuard, Ordering};
-use faultless_sync::{AtomicCpuSet, PerCpu, SpinMutex, SpinMutexGuard, lock_class};
+use core::ops::{Deref, DerefMut, Range};
+use faultless_platform::{CpuSet, IrqOffGuard, Ordering, mutant};
+use faultless_sync::{PerCpu, SpinMutex, SpinMutexGuard, lock_class};
 
 /// Requests that an inbox holds before it asks for everything to be forgotten.
 const INBOX: usize = 16;
@@ -117,6 +120,9 @@ lock_class! {
 struct Cpu<P: System> {
     tlb: UnsafeCell<Tlb>,
     inbox: SpinMutex<P, Inbox, InboxLock>,
+    /// A known bug's: whom a gather of this CPU will ask.
+    #[cfg(feature = "mutants")]
+    early: UnsafeCell<Option<CpuSet>>,
 }
 
 /// Holds a CPU's inbox, with interrupts off (I4).
@@ -153,7 +159,13 @@ impl<P: System> Cpus<P> {
     /// Returns empty TLBs for `nr_cpus` CPUs.
     pub fn new(nr_cpus: usize) -> Self {
         let inbox = || SpinMutex::classed(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });
-        Self { cpus: PerCpu::new(nr_cpus, |_| Cpu { tlb: UnsafeCell::new(Tlb::new()), inbox: inbox() }) }
+        let cpu = |_| Cpu {
+            tlb: UnsafeCell::new(Tlb::new()),
+            inbox: inbox(),
+            #[cfg(feature = "mutants")]
+            early: UnsafeCell::new(None),
+        };
+        Self { cpus: PerCpu::new(nr_cpus, cpu) }
     }
 
     /// Runs `act` with a CPU's TLB.
@@ -181,13 +193,22 @@ impl<P: System> Cpus<P> {
         unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into::<P>(tlb)) };
     }
 
-    /// Takes the translations of `range` away from the CPUs in `users`; see the module.
-    pub fn shoot_down(&self, events: &Events<P>, users: &AtomicCpuSet<P>, space: SpaceId, range: PageRange) {
-        // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins `users` unseen and reads an
+    /// Takes the translations of `range` away from the CPUs that may have some, and waits for those that walk anywhere
+    /// in `reach`, which holds the range; see the module.
+    pub fn shoot_down(
+        &self,
+        events: &Events<P>,
+        lanes: &Lanes<P>,
+        space: SpaceId,
+        range: PageRange,
+        reach: &Range<u64>,
+    ) {
+        // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins a set unseen and reads an
         // entry from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
         P::fence(Ordering::SeqCst);
         let me = P::cpu();
-        let mut targets = users.snapshot_below(self.cpus.nr_cpus());
+        let mut targets =
+            mutant!(LaneReadEarly, lanes.snapshot(reach) => self.early().unwrap_or(lanes.snapshot(reach)));
         targets.remove(me);
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
@@ -196,36 +217,50 @@ impl<P: System> Cpus<P> {
             events.note(Event::TlbShootdown, range.start().get());
             self.ask(&targets, Request { space, range: Some(range), asker: me });
             let idle = targets.iter().filter(|&cpu| !P::WAITS_FOR_LOADED && P::is_idle(cpu));
-            idle.for_each(|cpu| self.let_go(cpu, users, space, me));
+            idle.for_each(|cpu| self.let_go(cpu, lanes, (space, reach), me));
         }
     }
 
-    /// Takes a CPU that nobody owns out of a space's set, unless somebody has come to use it since `asker` asked (I3).
+    /// A known bug: whom the next shootdown of this CPU asks is decided now.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn note_early(&self, targets: CpuSet) {
+        // SAFETY: this thread owns its CPU.
+        unsafe { *self.cpus.get(P::cpu()).early.get() = Some(targets) };
+    }
+
+    #[cfg(feature = "mutants")]
+    fn early(&self) -> Option<CpuSet> {
+        // SAFETY: as in `note_early`.
+        unsafe { (*self.cpus.get(P::cpu()).early.get()).take() }
+    }
+
+    /// Takes a CPU that nobody owns out of the sets that led to it, unless somebody has come to use it since `asker`
+    /// asked (I3).
     #[cold]
-    fn let_go(&self, cpu: usize, users: &AtomicCpuSet<P>, space: SpaceId, asker: usize) {
+    fn let_go(&self, cpu: usize, lanes: &Lanes<P>, (space, reach): (SpaceId, &Range<u64>), asker: usize) {
         let mut inbox = self.inbox(cpu);
         if inbox.widen(space, asker) {
-            // Under the inbox's lock, which the CPU takes before it looks at the set again.
-            users.remove(cpu);
+            // Under the inbox's lock, which the CPU takes before it looks at the sets again.
+            mutant!(LetGoOfUsersAlone, lanes.let_go(cpu, reach) => lanes.let_go_of_users_alone(cpu, reach));
         }
     }
 
-    /// Makes the calling thread's CPU a member of a space's set again, after it has drained its inbox in guest.
+    /// Makes the calling thread's CPU a member of a space's sets again, after it has drained its inbox in guest.
     #[cold]
-    pub(crate) fn rejoin(&self, cpu: usize, users: &AtomicCpuSet<P>) {
-        if users.insert(cpu) {
+    pub(crate) fn rejoin(&self, cpu: usize, lanes: &Lanes<P>, walks: Walks) {
+        if mutant!(LaneNotRejoined, lanes.come_back(cpu, walks) => false) {
             // ORDER: as the fence in `guest_enter`, which came before (I2): pairs with the one in `shoot_down`.
             P::fence(Ordering::SeqCst);
         }
     }
 
-    /// Takes the calling thread's CPU out of the set of a space that the thread leaves.
-    pub(crate) fn leave(&self, cpu: usize, users: &AtomicCpuSet<P>, space: SpaceId) {
-        if users.contains(cpu) {
+    /// Takes the calling thread's CPU out of the sets of a space that the thread leaves.
+    pub(crate) fn leave(&self, cpu: usize, lanes: &Lanes<P>, space: SpaceId) {
+        if lanes.users().contains(cpu) {
             // SAFETY: this thread owns the CPU and is in kernel state.
             unsafe { self.with_tlb(cpu, |tlb| tlb.invalidate_space(space)) };
             P::flush(space, None);
-            users.remove(cpu);
+            lanes.leave(cpu);
         }
     }
 

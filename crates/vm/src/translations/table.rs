@@ -33,6 +33,9 @@ pub const ENTRIES: usize = 512;
 /// The height of a space's tree: as many levels as the format has, of which user memory takes the lower half.
 const OF_FORMAT: u32 = 0;
 
+/// Who gets a table that was taken out of the tree, and which addresses it spans.
+pub(crate) type Taken<'a> = dyn FnMut(Pfn, Range<u64>) + 'a;
+
 /// A tree of tables, by its root; `HEIGHT` is the root's level, 1 is the leaves'.
 pub struct Tables<P: System, const HEIGHT: u32 = OF_FORMAT> {
     root: Pfn,
@@ -190,6 +193,11 @@ impl<P: System> Tables<P> {
     /// Returns the first address behind those of the leaf table of `address`.
     pub(crate) const fn leaf_end(address: u64) -> u64 {
         leaf_end(address)
+    }
+
+    /// Returns the addresses that the leaf table of `address` spans.
+    pub(crate) const fn leaf_span(address: u64) -> Range<u64> {
+        leaf_end(address) - span(2)..leaf_end(address)
     }
 
     /// Returns what those tables below the root span that touch `range` and lie wholly in `hole`, which holds the
@@ -410,21 +418,14 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Takes tables that touch `range` and lie wholly inside `hole`, in which nothing is mapped, out of the tree (I1).
     ///
     /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
-    pub fn free_empty(&self, memory: &P::Frames, range: Range<u64>, hole: Range<u64>, taken: &mut dyn FnMut(Pfn)) {
+    pub fn free_empty(&self, memory: &P::Frames, range: Range<u64>, hole: Range<u64>, taken: &mut Taken<'_>) {
         // A table above spans its leaves: where none of those goes, none does.
         if has_whole_leaf(&range, &hole) {
             Self::prune(memory, self.root, Self::TOP, &range, &hole, taken);
         }
     }
 
-    fn prune(
-        memory: &P::Frames,
-        table: Pfn,
-        level: u32,
-        range: &Range<u64>,
-        hole: &Range<u64>,
-        taken: &mut dyn FnMut(Pfn),
-    ) {
+    fn prune(memory: &P::Frames, table: Pfn, level: u32, range: &Range<u64>, hole: &Range<u64>, taken: &mut Taken<'_>) {
         for (index, covered) in entries_of(level, range) {
             let slot = entry_at::<P>(memory, table, index);
             let entry = Self::read_upper(memory, table, index);
@@ -446,7 +447,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 let _map = Self::map_upper(memory, table);
                 // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
                 slot.store(Entry::EMPTY, Ordering::Release);
-                taken(entry.pfn());
+                taken(entry.pfn(), covered);
             }
         }
     }
@@ -476,7 +477,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Frees all tables of a tree that nobody else can reach; what their entries hold has another owner now.
     pub(crate) fn free_tables(&self, memory: &P::Frames) {
         let all = 0..Self::END;
-        self.free_empty(memory, all.clone(), all, &mut |table| {
+        self.free_empty(memory, all.clone(), all, &mut |table, _| {
             frames::put(memory, table);
         });
         self.free_root(memory);

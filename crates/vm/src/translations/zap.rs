@@ -56,7 +56,7 @@ impl<P: System> Translations<P> {
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             self.zap_table(table, part.clone(), &mut progress, &mut gather, &mut || ());
             // The area that leaves keeps everybody else out of what is wholly its own.
-            self.tables.free_empty(memory, part.clone(), part, &mut |table| gather.add_table(table));
+            self.tables.free_empty(memory, part.clone(), part, &mut |table, span| gather.add_table(table, span));
             true
         });
         self.shrink_by(&progress);
@@ -78,7 +78,7 @@ impl<P: System> Translations<P> {
 
     /// Takes away the tables of `part` that lie wholly in `hole`, where nothing is mapped.
     pub(crate) fn prune(&self, part: Range<u64>, hole: Range<u64>, gather: &mut Gather<'_, P>) {
-        self.tables.free_empty(self.memory(), part, hole, &mut |table| gather.add_table(table));
+        self.tables.free_empty(self.memory(), part, hole, &mut |table, span| gather.add_table(table, span));
     }
 
     /// As [`Translations::zap`], into a gather of the caller's. `pause` is called between one leaf table that holds

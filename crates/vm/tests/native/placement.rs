@@ -4,7 +4,10 @@
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::Processor;
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_vm::{CallError, Limits, MapRequest, PAGE, Placement, PlacementPolicy, SpaceRef, USER_END, VirtAddr};
+use faultless_vm::{
+    AccessError, AddressRange, CallError, Event, Guest, Limits, MapRequest, PAGE, Placement, PlacementPolicy, SpaceRef,
+    USER_END, VirtAddr,
+};
 use std::sync::{Barrier, Mutex};
 
 const GIB: u64 = 1 << 30;
@@ -112,4 +115,33 @@ for_each_design!(what_is_spread_fills_the_room_to_the_last_page, D, {
         );
     });
     assert_eq!(mapped.into_inner().unwrap(), base - low);
+});
+
+for_each_design!(a_shootdown_asks_only_those_who_used_the_range, D, {
+    let (places, step) = (Mutex::new([VirtAddr::new(0); 2]), Barrier::new(2));
+    on_each_cpu::<D>(2, limits(PlacementPolicy::Spread), |space| {
+        let (cpu, guest) = (Native::cpu(), Guest::new(space));
+        let own = space.mmap(&anonymous(None, PAGE)).expect("room");
+        guest.store(own, 1).expect("mapped");
+        places.lock().unwrap()[cpu] = own;
+        let nr_asked = || space.instance().events().total(Event::TlbShootdown);
+        step.wait();
+        if cpu == 0 {
+            space.munmap(AddressRange::new(own, PAGE)).expect("valid");
+            assert_eq!(nr_asked(), 0, "nobody else was there");
+            assert_eq!(guest.load(places.lock().unwrap()[1]).expect("mapped").0, 1);
+        }
+        step.wait();
+        if cpu == 1 {
+            assert!(space.is_used_by(0));
+            space.munmap(AddressRange::new(own, PAGE)).expect("valid");
+            assert_eq!(nr_asked(), 1, "the other one has used it");
+        }
+        step.wait();
+        if cpu == 0 {
+            let other = places.lock().unwrap()[1];
+            assert!(guest.load(other).is_err_and(|error| matches!(error, AccessError::NotMapped { .. })));
+        }
+        step.wait();
+    });
 });

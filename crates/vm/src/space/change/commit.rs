@@ -12,6 +12,7 @@ use crate::index::Spare;
 use crate::space::Space;
 use crate::space::permit::WritePermit;
 use crate::system::System;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
 
@@ -74,10 +75,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
         // Nobody waits for faults under a spin lock. They may use what goes until they are waited for, and what they
         // read of areas that are cut is right beside the range (I5 of `area`, R8 of `ranges`).
-        let space = self.space;
+        let (space, addresses) = (self.space, self.spanned());
         let removed = self.announce();
         let held = self.put_in_force(removed);
-        D::await_faults(&space);
+        D::await_faults(&space, addresses);
         held
     }
 
@@ -114,7 +115,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             piece.area().set(&piece.view);
         }
         self.let_in();
-        Departing { removed, counted: Counted { before: self.before, after } }
+        Departing { removed, counted: Counted { before: self.before, after }, spanned: self.spanned() }
     }
 
     /// Takes areas away that no fault uses; their tables are empty.
@@ -128,7 +129,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Announces the change, and waits for the faults that began before; returns the areas that it removes, linked.
     fn begin(&self) -> Option<NonNull<Area<P, D>>> {
         let removed = self.announce();
-        D::await_faults(&self.space);
+        D::await_faults(&self.space, self.spanned());
         removed
     }
 
@@ -141,7 +142,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
         let mut removed = None;
         let _beside = self.space.look_beside();
-        let among = || self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1));
+        let among = || self.space.overlapping(self.spanned());
         let mut others = self.only.is_none().then(among);
         for entry in self.only.into_iter().chain(core::iter::from_fn(|| others.as_mut()?.next())) {
             let area = entry.area();
@@ -177,9 +178,16 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 pub(in crate::space) struct Departing<P: System, D: Design<P>> {
     removed: Option<NonNull<Area<P, D>>>,
     counted: Counted,
+    /// What all areas that took part have, or had.
+    spanned: Range<VirtAddr>,
 }
 
 impl<P: System, D: Design<P>> Departing<P, D> {
+    /// Returns what the areas that took part have, or had.
+    pub(in crate::space) fn addresses(&self) -> Range<VirtAddr> {
+        self.spanned.clone()
+    }
+
     /// Lets the areas go, which faults do not use any more.
     pub(in crate::space) fn release_areas(self, space: &Space<P, D>) -> Counted {
         // SAFETY: the change took them off the index, and nobody else has the list.

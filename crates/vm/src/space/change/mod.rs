@@ -221,6 +221,11 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         self.hole.clone()
     }
 
+    /// Returns what all areas that take part have, or had.
+    fn spanned(&self) -> Range<VirtAddr> {
+        VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)
+    }
+
     /// Returns how many areas more there will be.
     pub(super) fn nr_added(&self) -> i64 {
         self.pieces.iter().flatten().count() as i64 - self.before.areas.cast_signed()

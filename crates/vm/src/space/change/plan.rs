@@ -156,7 +156,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn count_before(&mut self) {
         let mut nr_found = 0;
         let _beside = self.space.look_beside();
-        for entry in self.space.overlapping(VirtAddr::new(self.span.0)..VirtAddr::new(self.span.1)) {
+        for entry in self.space.overlapping(self.spanned()) {
             self.before.add(entry.area().flags(), entry.end - entry.start);
             nr_found += 1;
             self.only = (nr_found == 1).then_some(entry);

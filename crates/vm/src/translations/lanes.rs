@@ -1,0 +1,312 @@
+//! Who used which part of a space: a change asks only those CPUs that it may be about.
+//!
+//! # Guarantee
+//! A space whose mappings are spread has *lanes*: the ranges in which its CPUs map (`Shape`), and the rest. Each lane
+//! has a set of CPUs. Whoever takes something of a range away, fences, and then reads the sets of the lanes that the
+//! range lies in, and the set of those that may be everywhere, has all CPUs that may still use it. A range of many
+//! lanes is everybody's. A space without lanes has one set, of all its users.
+//!
+//! # Invariants
+//! * L1 a CPU is in the set of an address's lane, or in `everywhere`, before it walks to that address, and before it
+//!   looks up areas for a fault there without the space's lock; a fence lies between.
+//! * L2 a CPU that is in any set is among the users.
+//! * L3 a CPU whose walks are not seen (its hardware's, an emulator's) is in `everywhere` before it uses any.
+//! * L4 who walks a table is in the lane of the address that it walks to. So a table that is freed is shot down in all
+//!   lanes that it spans, whatever the range was that emptied it.
+//!
+//! # Race: a CPU comes into a lane
+//! ```text
+//! CPU T                                       CPU S
+//! users, then the lane: T in them? insert     clears the entry, or announces a change
+//! fence SeqCst (guest_enter, RCU section)     fence SeqCst
+//! walks; or is the change announced?          reads the lane's set, and everywhere's; asks, or waits for their sections
+//! ```
+//! Of the two fences one comes first. T's: S reads T's bit. S's: T sees what S did. Forbidden: T uses what S took away,
+//! and S misses T. Model: `sync/tests/models/cpu_set.rs`; mutants `lane-entered-late`, `lane-read-early`.
+//!
+//! | race | why it is sound |
+//! |---|---|
+//! | T is in the lane already, and a change takes it out | only who finds T idle, and its own request still in T's inbox, does so (`shootdown`): T drains before it walks, and then comes into the lane again |
+//! | T is taken out of the users, and of all lanes, while it comes into one | as above: T drains, and then inserts itself into both |
+//! | T is taken out of one lane, and stays in others and among the users | T forgets the whole space; the sets of the others name it without need |
+//! | a fault of T, which has drained but not come back into the lane | it finds its bit gone and goes on under the semaphore, or in place, and is waited for |
+//! | a fault looks at a neighbour's root, whose lane is another | it does so only if its area and the pages around it lie in one lane; else, where there is a neighbour, the root is given under the semaphore. A change is awaited in the lanes of all areas that take part, and of the pages around them |
+//!
+//! # Memory
+//! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. One CPU has none, nor
+//! has a space whose mappings lie where Linux puts them.
+
+use crate::system::System;
+use crate::translations::frames;
+use core::iter::once;
+use core::ops::Range;
+use faultless_phys::{FrameSource, OutOfFrames, Pfn};
+use faultless_platform::{CpuSet, PAGE_BYTES};
+use faultless_sync::{AtomicCpuSet, CpuSetView};
+
+/// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
+const UNIT: u64 = 1 << 30;
+const LINE_BYTES: usize = 64;
+/// A range of more lanes is everybody's.
+const MOST_LANES: u64 = 4;
+
+/// Where the CPUs' ranges lie: of a power of two, each at a multiple of its length, the first CPU's highest.
+///
+/// Above them all one such range at least is nobody's: there lies what was mapped before there were several, and what
+/// fits nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    shift: u32,
+    /// The number of the first CPU's range: its first address by its length.
+    top: u64,
+    nr_cpus: u64,
+}
+
+/// Which sets a range is the business of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Users,
+    /// Ranges by number, the first and the last.
+    Ranges(u64, u64),
+}
+
+impl Shape {
+    /// Divides a room into the largest ranges of which each CPU gets one; nothing if it is too small.
+    pub(crate) fn new(nr_cpus: usize, room: &Range<u64>) -> Option<Self> {
+        let nr_cpus = nr_cpus as u64;
+        (UNIT.trailing_zeros()..u64::BITS - 1).rev().find_map(|shift| {
+            let top = (room.end >> shift).checked_sub(2)?;
+            let lowest = room.start.div_ceil(1 << shift);
+            (top + 1 >= lowest + nr_cpus).then_some(Self { shift, top, nr_cpus })
+        })
+    }
+
+    /// Returns a CPU's range.
+    pub(crate) fn range_of(&self, cpu: usize) -> Range<u64> {
+        let number = self.top - cpu as u64;
+        number << self.shift..(number + 1) << self.shift
+    }
+
+    #[inline]
+    fn number_of(&self, address: u64) -> u64 {
+        address >> self.shift
+    }
+
+    /// Returns the CPU whose range has a number, or `nr_cpus` if that is nobody's.
+    #[inline]
+    fn lane(&self, number: u64) -> usize {
+        self.top.wrapping_sub(number).min(self.nr_cpus) as usize
+    }
+
+    fn reach(&self, range: &Range<u64>) -> Reach {
+        let (first, last) = (self.number_of(range.start), self.number_of(range.end.saturating_sub(1)));
+        if last.wrapping_sub(first) < MOST_LANES { Reach::Ranges(first, last) } else { Reach::Users }
+    }
+}
+
+/// The sets of a space; see the module.
+pub(crate) struct Lanes<P: System> {
+    /// All CPUs that may have translations of the space (mm_cpumask).
+    users: AtomicCpuSet<P>,
+    shape: Option<Shape>,
+    row: Option<Row<P>>,
+}
+
+/// The lanes' sets, in frames of the space's own.
+struct Row<P: System> {
+    shape: Shape,
+    first: *const P::AtomicU64,
+    /// From one set to the next.
+    nr_words_apart: usize,
+    nr_words: usize,
+    frames: Pfn,
+    order: u8,
+}
+
+/// Where a CPU walks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Walks {
+    /// To this address.
+    To(u64),
+    /// Wherever it likes, unseen.
+    Everywhere,
+}
+
+impl<P: System> Lanes<P> {
+    /// Makes the sets of an empty space, whose mappings are spread over a room, if there is one.
+    pub(crate) fn new(memory: &P::Frames, spread: Option<Range<u64>>) -> Result<Self, OutOfFrames> {
+        let shape = spread.and_then(|room| Shape::new(P::nr_cpus(), &room));
+        let row = shape.filter(|_| P::nr_cpus() > 1).map(|shape| Row::new(memory, shape)).transpose()?;
+        Ok(Self { users: AtomicCpuSet::new(), shape, row })
+    }
+
+    /// Gives the frames back; nobody uses the space any more.
+    pub(crate) fn free(&self, memory: &P::Frames) {
+        if let Some(row) = &self.row {
+            // SAFETY: the space whose CPUs stood there has ended, or never began.
+            unsafe { memory.free_order(row.frames, row.order) };
+        }
+    }
+
+    /// Returns all CPUs that may have translations of the space.
+    #[inline]
+    pub(crate) fn users(&self) -> &AtomicCpuSet<P> {
+        &self.users
+    }
+
+    /// Returns where the CPUs' ranges lie, if mappings are spread.
+    pub(crate) fn shape(&self) -> Option<&Shape> {
+        self.shape.as_ref()
+    }
+
+    /// Makes a CPU one that walks there, before a fence of its own (L1).
+    #[inline(always)]
+    pub(crate) fn enter(&self, cpu: usize, walks: Walks) {
+        match &self.row {
+            None => _ = self.users.insert(cpu),
+            Some(row) => {
+                if !row.set_of(walks).contains(cpu) {
+                    self.join(row, cpu, walks);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn join(&self, row: &Row<P>, cpu: usize, walks: Walks) {
+        // First: L2.
+        self.users.insert(cpu);
+        row.set_of(walks).insert(cpu);
+    }
+
+    /// As [`Lanes::enter`], of a CPU that may have been taken out meanwhile; says whether anything was missing.
+    pub(crate) fn come_back(&self, cpu: usize, walks: Walks) -> bool {
+        let was_no_user = self.users.insert(cpu);
+        let was_elsewhere = self.row.as_ref().is_some_and(|row| row.set_of(walks).insert(cpu));
+        was_no_user || was_elsewhere
+    }
+
+    /// Says whether a CPU is asked, and waited for, about an address.
+    #[inline]
+    pub(crate) fn reach(&self, cpu: usize, address: u64) -> bool {
+        match &self.row {
+            None => self.users.contains(cpu),
+            Some(row) => row.set_of(Walks::To(address)).contains(cpu) || row.everywhere().contains(cpu),
+        }
+    }
+
+    /// Says whether there is more than one lane.
+    #[inline]
+    pub(crate) fn are_several(&self) -> bool {
+        self.row.is_some()
+    }
+
+    /// Says whether all of a range is asked about in one lane.
+    pub(crate) fn are_one(&self, range: &Range<u64>) -> bool {
+        self.row
+            .as_ref()
+            .is_none_or(|row| matches!(row.shape.reach(range), Reach::Ranges(first, last) if first == last))
+    }
+
+    /// Returns the CPUs that a range is the business of; some may come twice. They are read when they are asked for:
+    /// after a fence, which lies behind what was taken away.
+    #[inline]
+    pub(crate) fn members<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = usize> + use<'a, P> {
+        self.sets(range).flat_map(|set| set.members_below(P::nr_cpus()))
+    }
+
+    /// As [`Lanes::members`], read at once.
+    #[inline]
+    pub(crate) fn snapshot(&self, range: &Range<u64>) -> CpuSet {
+        let mut cpus = CpuSet::new();
+        self.sets(range).for_each(|set| set.add_to(&mut cpus, P::nr_cpus()));
+        cpus
+    }
+
+    /// Returns the sets that a range is the business of.
+    #[inline]
+    fn sets<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = CpuSetView<'a, P>> + use<'a, P> {
+        let reached = self.row.as_ref().map(|row| (row, row.shape.reach(range)));
+        let (numbers, last) = match reached {
+            Some((row, Reach::Ranges(first, last))) => (first..last + 1, row.everywhere()),
+            Some((_, Reach::Users)) | None => (0..0, self.users.view()),
+        };
+        numbers.filter_map(move |number| Some(self.row.as_ref()?.set_of_range(number))).chain(once(last))
+    }
+
+    /// Takes a CPU out of the sets of a range: it will forget the whole space before it next walks, and then come back.
+    pub(crate) fn let_go(&self, cpu: usize, range: &Range<u64>) {
+        match self.row.as_ref().map(|row| row.shape.reach(range)) {
+            Some(Reach::Ranges(..)) => self.sets(range).for_each(|set| _ = set.remove(cpu)),
+            Some(Reach::Users) | None => self.leave(cpu),
+        }
+    }
+
+    /// A known bug: as [`Lanes::let_go`], but of those who are everybody's.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn let_go_of_users_alone(&self, cpu: usize, range: &Range<u64>) {
+        match self.row.as_ref().map(|row| row.shape.reach(range)) {
+            Some(Reach::Ranges(..)) => self.let_go(cpu, range),
+            Some(Reach::Users) | None => _ = self.users.remove(cpu),
+        }
+    }
+
+    /// Takes a CPU, which has forgotten the space or will, out of all sets.
+    pub(crate) fn leave(&self, cpu: usize) {
+        // First: L2.
+        self.row.iter().for_each(|row| row.sets().for_each(|set| _ = set.remove(cpu)));
+        self.users.remove(cpu);
+    }
+}
+
+impl<P: System> Row<P> {
+    fn new(memory: &P::Frames, shape: Shape) -> Result<Self, OutOfFrames> {
+        let nr_words = P::nr_cpus().div_ceil(u64::BITS as usize);
+        let nr_words_apart = nr_words.next_multiple_of(LINE_BYTES / size_of::<u64>());
+        let len_bytes = Self::nr_sets(&shape) * nr_words_apart * size_of::<u64>();
+        let order = len_bytes.div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
+        let frames = frames::alloc_row_zeroed(memory, order)?;
+        let first = memory.frame(frames).cast_const().cast();
+        Ok(Self { shape, first, nr_words_apart, nr_words, frames, order })
+    }
+
+    /// The lanes, the rest, and everywhere.
+    const fn nr_sets(shape: &Shape) -> usize {
+        shape.nr_cpus as usize + 2
+    }
+
+    #[inline(always)]
+    fn set(&self, place: usize) -> CpuSetView<'_, P> {
+        debug_assert!(place < Self::nr_sets(&self.shape), "there is no such lane");
+        // SAFETY: the row has a place of so many words for each set, zeroed, accessed as these atomics alone, which are
+        // laid out as their values are (`InPlace`).
+        CpuSetView::new(unsafe {
+            core::slice::from_raw_parts(self.first.add(place * self.nr_words_apart), self.nr_words)
+        })
+    }
+
+    fn sets(&self) -> impl Iterator<Item = CpuSetView<'_, P>> {
+        (0..Self::nr_sets(&self.shape)).map(|place| self.set(place))
+    }
+
+    #[inline(always)]
+    fn set_of(&self, walks: Walks) -> CpuSetView<'_, P> {
+        match walks {
+            Walks::To(address) => self.set_of_range(self.shape.number_of(address)),
+            Walks::Everywhere => self.everywhere(),
+        }
+    }
+
+    #[inline(always)]
+    fn set_of_range(&self, number: u64) -> CpuSetView<'_, P> {
+        self.set(self.shape.lane(number))
+    }
+
+    #[inline]
+    fn everywhere(&self) -> CpuSetView<'_, P> {
+        self.set(self.shape.nr_cpus as usize + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Ranges of addresses, and which CPUs are asked about them.
+
+use super::*;
+use crate::addr::PAGE;
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use std::vec::Vec;
+
+/// Where Linux maps.
+fn room() -> Range<u64> {
+    0x1_0000..0x7fff_f7ff_f000
+}
+
+/// Runs `act` with what a machine of so many CPUs has, on its first.
+fn on(nr_cpus: usize, act: impl FnOnce(&Memory<Native>)) {
+    let region = HostRegion::reserve(64 << 20).unwrap();
+    // SAFETY: the region is ours and outlives the memory.
+    let memory =
+        unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), nr_cpus, Options::default()).unwrap() };
+    Machine::new(nr_cpus).attach(|| act(&memory));
+}
+
+#[test]
+fn ranges_lie_apart_inside_the_room_and_are_as_large_as_can_be() {
+    let room = room();
+    for nr_cpus in [1, 2, 3, 384, 512, 1024] {
+        let shape = Shape::new(nr_cpus, &room).unwrap();
+        let ranges: Vec<_> = (0..nr_cpus).map(|cpu| shape.range_of(cpu)).collect();
+        let len = ranges[0].end - ranges[0].start;
+        assert!(len.is_power_of_two() && ranges.iter().all(|range| range.end - range.start == len));
+        assert!(ranges.windows(2).all(|pair| pair[1].end == pair[0].start));
+        assert!(ranges.iter().all(|range| range.start % UNIT == 0 && range.start % len == 0));
+        assert!(room.end - ranges[0].end >= len, "{nr_cpus}: the highest is nobody's");
+        assert!(ranges[nr_cpus - 1].start >= room.start);
+        assert!(room.end / (2 * len) < nr_cpus as u64 + 2, "{nr_cpus}: twice as long would do");
+        for (cpu, range) in ranges.iter().enumerate() {
+            let lane = |address| shape.lane(shape.number_of(address));
+            assert_eq!([lane(range.start), lane(range.end - 1)], [cpu; 2]);
+        }
+        let rest = |address| shape.lane(shape.number_of(address)) == nr_cpus;
+        assert!(rest(ranges[0].end) && rest(ranges[nr_cpus - 1].start - 1) && rest(0) && rest(u64::MAX));
+    }
+}
+
+#[test]
+fn a_room_too_small_for_all_has_no_ranges() {
+    let of = |nr_cpus, room: Range<u64>| Shape::new(nr_cpus, &room).map(|shape| shape.range_of(nr_cpus - 1));
+    assert_eq!(of(3, 0..4 * UNIT), Some(0..UNIT));
+    assert_eq!(of(4, 0..4 * UNIT), None);
+    assert_eq!(of(1, 1..2 * UNIT), None);
+    assert_eq!(of(1, 0..4 * UNIT), Some(0..2 * UNIT));
+    assert_eq!(of(1, 5..6), None);
+}
+
+#[test]
+fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
+    on(4, |memory| {
+        let lanes = Lanes::<Native>::new(memory, Some(room())).unwrap();
+        let shape = *lanes.shape().unwrap();
+        let (low, high) = (shape.range_of(1), shape.range_of(0));
+        let asked = |range: Range<u64>| {
+            let cpus: Vec<_> = lanes.snapshot(&range).iter().collect();
+            let mut members: Vec<_> = lanes.members(&range).collect();
+            members.sort_unstable();
+            members.dedup();
+            assert_eq!(cpus, members);
+            cpus
+        };
+        lanes.enter(0, Walks::To(high.start));
+        lanes.enter(1, Walks::To(low.end - 1));
+        lanes.enter(2, Walks::To(0));
+        lanes.enter(3, Walks::Everywhere);
+        assert_eq!(asked(high.clone()), [0, 3]);
+        assert_eq!(asked(low.start..low.start + 1), [1, 3]);
+        assert_eq!(asked(low.end - PAGE..low.end + PAGE), [0, 1, 3], "across the bound");
+        assert_eq!(asked(high.end..high.end + PAGE), [2, 3], "the rest is one lane");
+        assert_eq!(asked(0..u64::MAX), [0, 1, 2, 3]);
+        assert!(lanes.reach(3, 7) && lanes.reach(0, high.end - 1) && !lanes.reach(0, low.start));
+        assert!(lanes.are_one(&high) && !lanes.are_one(&(low.end - 1..low.end + 1)) && !lanes.are_one(&(0..u64::MAX)));
+
+        lanes.enter(0, Walks::To(low.start));
+        lanes.let_go(0, &high);
+        assert_eq!((asked(high.clone()), asked(low.clone())), ([3].into(), [0, 1, 3].into()), "of one lane");
+        assert!(lanes.users().contains(0));
+        assert!(lanes.come_back(0, Walks::To(high.start)) && !lanes.come_back(0, Walks::To(high.start)));
+        lanes.let_go(0, &(0..u64::MAX));
+        assert_eq!((asked(high.clone()), asked(low.clone())), ([3].into(), [1, 3].into()), "of all lanes");
+        assert!(!lanes.users().contains(0));
+        lanes.leave(3);
+        assert_eq!(asked(0..u64::MAX), [1, 2]);
+        assert!(asked(high).is_empty());
+        lanes.free(memory);
+    });
+}
+
+#[test]
+fn lanes_cost_who_has_them() {
+    let nr_frames = |nr_cpus, spread: Option<Range<u64>>| {
+        let mut taken = 0;
+        on(nr_cpus, |memory| {
+            let before = memory.nr_free();
+            let lanes = Lanes::<Native>::new(memory, spread).unwrap();
+            taken = before - memory.nr_free();
+            lanes.enter(0, Walks::To(0));
+            assert!(lanes.reach(0, 0) && lanes.users().contains(0));
+            lanes.free(memory);
+            assert_eq!(memory.nr_free(), before);
+        });
+        taken
+    };
+    assert_eq!([1, 384].map(|nr_cpus| nr_frames(nr_cpus, None)), [0, 0], "Linux's places");
+    assert_eq!([1, 2, 8, 62, 63, 384].map(|nr_cpus| nr_frames(nr_cpus, Some(room()))), [0, 1, 1, 1, 2, 8]);
+}
