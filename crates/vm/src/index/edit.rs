@@ -9,10 +9,9 @@
 //! and the bounds and holes that the nodes above keep are brought up to date in place. Where leaves merge, split, come
 //! or go, the parent is made anew, too, and so on, at most up to the root.
 
-use super::finger::Finger;
-use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots};
-use super::search::child;
-use super::{Head, Index, IndexEntry, root_in_force};
+use super::head::{Finger, Head, root_in_force};
+use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots, child};
+use super::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -243,7 +242,7 @@ impl<'a, P: System> Edit<'a, P> {
 
     fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), Short> {
         if let Some(Finger { parent, index, leaf }) = self.head.finger_at(&range)
-            // SAFETY: reached from the root (F1 of `finger`), and the writer's alone to replace (I4).
+            // SAFETY: reached from the root (F1 of `head`), and the writer's alone to replace (I4).
             && let Some(new) = self.edited_leaf(unsafe { leaf.as_ref() }, &range, added, MIN_SLOTS)?
         {
             self.change = Pending::Child(parent, index, new);

@@ -46,28 +46,28 @@
 //! edit came in between, and each time farther on.
 //!
 //! # Rooms
-//! `node` is a node and its slots, `search` the lookups of all, `finger` those of the writer, who walks once for a
-//! call; `edit` changes it.
+//! `node` is a node and its slots, `head` the root and where the writer looked last, `search` the lookups of all,
+//! `writer` those of the writer, who walks once for a call; `edit` changes it.
 //!
 //! Source: the copying ordered index is Bonsai's idea (Clements, ASPLOS 2012) in B+tree form.
 
 mod edit;
-mod finger;
+mod head;
 mod node;
 #[cfg(test)]
 mod orders;
 mod search;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use edit::{Edit, Spare};
-pub use finger::Writer;
 pub use node::Node;
+pub use writer::Writer;
 
 use crate::system::System;
 use core::ptr::NonNull;
-use faultless_platform::{Atomic, CachePadded, Ordering};
-use finger::FingerCell;
+use head::{Head, root_in_force};
 use node::{Place, Slot};
 
 /// One area as the index knows it.
@@ -107,12 +107,6 @@ impl<T> IndexEntry<T> {
     }
 }
 
-/// What an index is, whatever its areas are.
-struct Head<P: System> {
-    root: P::AtomicPtr<Node<P>>,
-    finger: CachePadded<FingerCell<P>>,
-}
-
 /// The index; see the module.
 pub struct Index<P: System, T> {
     head: Head<P>,
@@ -127,15 +121,7 @@ unsafe impl<P: System, T> Sync for Index<P, T> {}
 impl<P: System, T> Index<P, T> {
     /// Returns an empty index.
     pub fn new() -> Self {
-        let root = P::AtomicPtr::new(core::ptr::null_mut());
-        let finger = CachePadded::new(FingerCell::new());
-        Self { head: Head { root, finger }, areas: core::marker::PhantomData }
-    }
-
-    /// Returns the index for the writer: as long as that is used, nobody else edits it (I4).
-    #[inline]
-    pub fn writer(&self) -> Writer<'_, P, T> {
-        Writer(self)
+        Self { head: Head::new(), areas: core::marker::PhantomData }
     }
 
     /// Returns the root in force.
@@ -143,17 +129,6 @@ impl<P: System, T> Index<P, T> {
     fn root(&self) -> Option<&Node<P>> {
         root_in_force(&self.head)
     }
-}
-
-/// Returns the root that an index has; the caller is inside an RCU section, or holds the writers' lock (I3, I4).
-#[inline]
-fn root_in_force<P: System>(head: &Head<P>) -> Option<&Node<P>> {
-    // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
-    let root = NonNull::new(head.root.load(Ordering::Acquire))?;
-    // SAFETY: the caller's part.
-    let root = unsafe { root.as_ref() };
-    root.touch();
-    Some(root)
 }
 
 impl<P: System, T> Default for Index<P, T> {

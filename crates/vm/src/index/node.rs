@@ -170,6 +170,30 @@ impl<P: System> Node<P> {
     }
 }
 
+/// Returns the child that an inner slot stands for; for the writer.
+pub(super) fn child<P: System>(slot: &Slot) -> &Node<P> {
+    // SAFETY: the writer's alone to replace (I4).
+    unsafe { node_at(slot.target) }
+}
+
+/// Returns the child that an inner slot stands for at some instant.
+#[inline]
+pub(super) fn child_at<P: System>(place: &Place) -> &Node<P> {
+    // SAFETY: it could be reached within the reader's section, or under its lock, and so is not freed before that ends
+    // (I3).
+    unsafe { node_at(place.target()) }
+}
+
+/// # Safety
+/// An inner slot's target, which is not freed while the reference is used.
+#[inline]
+unsafe fn node_at<'a, P: System>(target: usize) -> &'a Node<P> {
+    // SAFETY: the caller's promise.
+    let node = unsafe { &*core::ptr::with_exposed_provenance::<Node<P>>(target) };
+    node.touch();
+    node
+}
+
 /// A few slots in order, on the way into new nodes.
 pub(super) struct Slots {
     /// The first `len` are written.

@@ -1,7 +1,6 @@
 //! The area index against a plain map, and its readers against a writer.
 
-use super::node::MIN_SLOTS;
-use super::search::child;
+use super::node::{MIN_SLOTS, child};
 use super::{Index, IndexEntry, Node};
 use faultless_phys::{Memory, Options, Slab};
 use faultless_platform::native::{HostRegion, Machine, Native};

@@ -1,23 +1,16 @@
-//! Where the writer looked last, so that the lookups of a call and its edit walk the index once.
-//!
-//! # Guarantee
-//! A [`Writer`]'s lookups answer as the index's own.
+//! The root of an index, and the finger: where the writer looked last.
 //!
 //! # Invariants
 //! * F1 the finger is at no leaf, or at one that can be reached from the root, below the root, and at its parent. So it
 //!   is moved, or taken off, by each edit that is put in force.
 //! * F2 the writer alone has it (I4 of the index): it stands on a line of its own, which readers leave alone.
-//!
-//! A leaf answers for what lies between its first and its last area: others have nothing there.
 
-use super::node::{Node, Slot};
-use super::search::child;
-use super::{Head, Index, IndexEntry, root_in_force};
+use super::node::{Node, Slot, child};
 use crate::system::System;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::TouchKind;
+use faultless_platform::{Atomic, CachePadded, Ordering, TouchKind};
 
 /// A leaf, and where it is in its parent.
 pub(super) struct Finger<P: System> {
@@ -74,10 +67,21 @@ impl<P: System> FingerCell<P> {
     }
 }
 
+/// What an index is, whatever its areas are.
+pub(super) struct Head<P: System> {
+    pub(super) root: P::AtomicPtr<Node<P>>,
+    pub(super) finger: CachePadded<FingerCell<P>>,
+}
+
 impl<P: System> Head<P> {
+    pub(super) fn new() -> Self {
+        let root = P::AtomicPtr::new(core::ptr::null_mut());
+        Self { root, finger: CachePadded::new(FingerCell::new()) }
+    }
+
     /// Returns the slot of a leaf that `choose` leads to, and leaves the finger there.
     #[inline]
-    fn walk(&self, choose: impl Fn(&[Slot]) -> Option<usize>) -> Option<Slot> {
+    pub(super) fn walk(&self, choose: impl Fn(&[Slot]) -> Option<usize>) -> Option<Slot> {
         let mut node = root_in_force(self)?;
         let mut finger = None;
         loop {
@@ -102,37 +106,13 @@ impl<P: System> Head<P> {
     }
 }
 
-/// Looks things up for the writer.
-pub struct Writer<'i, P: System, T>(pub(super) &'i Index<P, T>);
-
-impl<P: System, T> Writer<'_, P, T> {
-    /// Returns the area that contains `address`.
-    #[inline]
-    pub fn containing(&self, address: u64) -> Option<IndexEntry<T>> {
-        self.first_ending_after(address).filter(|entry| entry.start <= address)
-    }
-
-    /// As [`Index::first_ending_after`].
-    #[inline]
-    pub fn first_ending_after(&self, address: u64) -> Option<IndexEntry<T>> {
-        let choose = |slots: &[Slot]| slots.iter().position(|slot| slot.end > address);
-        let head = &self.0.head;
-        let near = head.finger.get();
-        match near.and_then(|near| near.slots_if(|first, last| first.start <= address && address < last.end)) {
-            Some(slots) => IndexEntry::from_slot(&slots[choose(slots)?]),
-            None => IndexEntry::from_slot(&head.walk(choose)?),
-        }
-    }
-
-    /// As [`Index::last_starting_before`].
-    #[inline]
-    pub fn last_starting_before(&self, address: u64) -> Option<IndexEntry<T>> {
-        let choose = |slots: &[Slot]| slots.iter().rposition(|slot| slot.start < address);
-        let head = &self.0.head;
-        let near = head.finger.get();
-        match near.and_then(|near| near.slots_if(|first, last| first.start < address && address <= last.end)) {
-            Some(slots) => IndexEntry::from_slot(&slots[choose(slots)?]),
-            None => IndexEntry::from_slot(&head.walk(choose)?),
-        }
-    }
+/// Returns the root that an index has; the caller is inside an RCU section, or holds the writers' lock (I3, I4).
+#[inline]
+pub(super) fn root_in_force<P: System>(head: &Head<P>) -> Option<&Node<P>> {
+    // ORDER: Acquire pairs with the Release in `Edit::commit`: the nodes' contents are seen.
+    let root = NonNull::new(head.root.load(Ordering::Acquire))?;
+    // SAFETY: the caller's part.
+    let root = unsafe { root.as_ref() };
+    root.touch();
+    Some(root)
 }
