@@ -7,7 +7,9 @@
 //! # Invariants
 //! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place
 //!   until it has been removed, or until its `state` says GRANTED.
-//! * I2 `links` are read and written under the queue's lock, or by the `Wake` that has taken the node.
+//! * I2 `place` is read and written under the queue's lock; so are the `links` of a node in line. Those of a node that a
+//!   `Wake` has taken are its own, without the lock: a waiter whose time is up looks at its `place` meanwhile, and at
+//!   nothing else.
 //!
 //! # Race: granted while about to sleep, and gone before it is woken
 //! ```text
@@ -34,13 +36,13 @@ pub(super) struct Waiter<P: Processor> {
     state: P::AtomicU32,
     side: Side,
     since_ns: u64,
+    place: UnsafeCell<Place>,
     links: UnsafeCell<Links<P>>,
 }
 
 struct Links<P: Processor> {
     before: *const Waiter<P>,
     behind: *const Waiter<P>,
-    place: Place,
 }
 
 /// Where a node is.
@@ -58,8 +60,9 @@ pub(super) enum Place {
 
 impl<P: Processor> Waiter<P> {
     pub(super) fn new(side: Side, since_ns: u64) -> Self {
-        let links = Links { before: ptr::null(), behind: ptr::null(), place: Place::Outside };
-        Self { state: P::AtomicU32::new(WAITING), side, since_ns, links: UnsafeCell::new(links) }
+        let (state, place) = (P::AtomicU32::new(WAITING), UnsafeCell::new(Place::Outside));
+        let links = UnsafeCell::new(Links { before: ptr::null(), behind: ptr::null() });
+        Self { state, side, since_ns, place, links }
     }
 
     pub(super) fn side(&self) -> Side {
@@ -152,7 +155,8 @@ impl<P: Processor> WaitList<P> {
     /// # Safety
     /// The node is in no list, and I1 holds of it from now on.
     pub(super) unsafe fn push(&mut self, waiter: &Waiter<P>) {
-        *Self::links(waiter) = Links { before: self.back, behind: ptr::null(), place: Place::InLine };
+        Self::set_place(waiter, Place::InLine);
+        *Self::links(waiter) = Links { before: self.back, behind: ptr::null() };
         // SAFETY: nodes in the list are valid (I1).
         match unsafe { self.back.as_ref() } {
             Some(back) => Self::links(back).behind = waiter,
@@ -165,11 +169,13 @@ impl<P: Processor> WaitList<P> {
 
     /// Takes a node out if it stands in line; returns where it was.
     pub(super) fn remove(&mut self, waiter: &Waiter<P>) -> Place {
-        let links = Self::links(waiter);
-        if links.place != Place::InLine {
-            return links.place;
+        // SAFETY: I2, and nobody keeps a reference to it.
+        let place = unsafe { *waiter.place.get() };
+        if place != Place::InLine {
+            return place;
         }
-        links.place = Place::Left;
+        Self::set_place(waiter, Place::Left);
+        let links = Self::links(waiter);
         // SAFETY: nodes in the list are valid (I1).
         match unsafe { links.before.as_ref() } {
             Some(before) => Self::links(before).behind = links.behind,
@@ -188,7 +194,7 @@ impl<P: Processor> WaitList<P> {
     /// Moves a node that stands in line to `wake`.
     fn grant(&mut self, waiter: &Waiter<P>, wake: &mut Wake<P>) {
         self.remove(waiter);
-        Self::links(waiter).place = Place::Served;
+        Self::set_place(waiter, Place::Served);
         self.phase = waiter.side;
         wake.push(waiter);
     }
@@ -243,8 +249,14 @@ impl<P: Processor> WaitList<P> {
         }
     }
 
+    /// Notes where a node is; under the queue's lock.
+    fn set_place(waiter: &Waiter<P>, place: Place) {
+        // SAFETY: I2, and nobody keeps a reference to it.
+        unsafe { *waiter.place.get() = place };
+    }
+
     /// Returns a node's links. The borrow is over before the next one of the same node begins.
-    #[expect(clippy::mut_from_ref, reason = "the cell is guarded by the queue's lock, which the caller holds")]
+    #[expect(clippy::mut_from_ref, reason = "the cell is the caller's by I2")]
     fn links(waiter: &Waiter<P>) -> &mut Links<P> {
         // SAFETY: I2; each caller uses the links of one node at a time.
         unsafe { &mut *waiter.links.get() }
