@@ -7,9 +7,9 @@
 //! # Invariants
 //! * I1 a node is in the list from `push` to `remove`, or until it is taken into a [`Wake`]; it stays at its place
 //!   until it has been removed, or until its `state` says GRANTED.
-//! * I2 `place` is read and written under the queue's lock; so are the `links` of a node in line. Those of a node that a
-//!   `Wake` has taken are its own, without the lock: a waiter whose time is up looks at its `place` meanwhile, and at
-//!   nothing else.
+//! * I2 `place` is read and written under the queue's lock; so are the `links` of a node in line. Those of a node that
+//!   a `Wake` has taken are its own, without the lock: a waiter whose time is up looks at its `place` meanwhile, and
+//!   at nothing else.
 //!
 //! # Race: granted while about to sleep, and gone before it is woken
 //! ```text
