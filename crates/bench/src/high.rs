@@ -282,8 +282,8 @@ mod tests {
         let all = counted(Lies { upper_tables: true, ..TABLES });
         assert!(all.table_maps > 2 * leaves.table_maps, "three tables above each leaf: {leaves:?} {all:?}");
         let files = counted(Lies { files: true, ..NOTHING });
-        // 345 by calls; the others are cleared for what is mapped.
-        assert!(files.table_maps == 0 && (345..2000).contains(&files.maps), "{files:?}");
+        // 345 by calls; the others are cleared for what is mapped, and copied from where their source has filled them.
+        assert!(files.table_maps == 0 && (345..3000).contains(&files.maps), "{files:?}");
     }
 
     #[test]
