@@ -62,10 +62,12 @@ impl Edit {
         model
     }
 
-    /// Returns what takes the edit back.
+    /// Returns what takes the edit back; with the next area above, so that one that was the first of a leaf is so again,
+    /// where two leaves are spread anew.
     fn undone(&self, model: &Model) -> Self {
-        let gone = model.range(self.range.clone()).map(|(&start, &(end, number))| (start, end, number));
-        Self { range: self.range.clone(), added: gone.collect() }
+        let range = self.range.start..self.range.end + STRIDE;
+        let gone = model.range(range.clone()).map(|(&start, &(end, number))| (start, end, number));
+        Self { added: gone.collect(), range }
     }
 }
 
