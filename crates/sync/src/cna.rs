@@ -163,17 +163,21 @@ impl<P: Processor> Aside<P> {
         self.is_last(node) && self.tail.compare_exchange(node, before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Appends a node that the head has taken out from behind itself.
-    fn put(&self, node: &Node<P>, head: *mut Node<P>) {
+    /// Appends a node.
+    ///
+    /// # Safety
+    /// The caller is the head, and has taken the node out from behind itself.
+    unsafe fn put(&self, node: *mut Node<P>, head: *mut Node<P>) {
         // ORDER: Acquire pairs with the Release of those who left here and made the one before the tail: they touch its
         // node no more.
-        let last = self.tail.swap(node.address(), Ordering::Acquire);
+        let last = self.tail.swap(node, Ordering::Acquire);
         let last = if last.is_null() { self.front.address() } else { last };
         // SAFETY: it is not the tail and knows no successor, so it stays until we have named one (I2); `front` does.
         let next = unsafe { &(*last).next };
         // ORDER: Release pairs with the Acquire in `try_take_next`.
-        next.store(node.address(), Ordering::Release);
-        hand_over(node, head, last);
+        next.store(node, Ordering::Release);
+        // SAFETY: the caller's promise.
+        unsafe { hand_over(node, head, last) };
     }
 
     /// Takes the first one out, which then stays; none if nobody is aside.
@@ -202,42 +206,53 @@ impl<P: Processor> Turn<'_, P> {
                 nr_passes = 0;
                 let Some(next) = self.take_next(ptr::null_mut()) else { return };
                 // SAFETY: we took it out, so it stays until its link changes (I3).
-                let next = unsafe { &*next };
-                if self.is_near(next) || self.is_alone(next) {
-                    return self.make_head(next, self.node.address(), 0);
+                unsafe {
+                    if self.is_near(next) || self.is_alone(next) {
+                        return self.make_head(next, self.node.address(), 0);
+                    }
+                    self.put_aside(aside, next);
                 }
-                self.put_aside(aside, next);
             } else if nr_passes < aside.passes_max
                 && let Some(next) = self.node.take_next_unless(|| self.is_last())
             {
                 // SAFETY: as above.
-                let next = unsafe { &*next };
-                if self.is_near(next) {
-                    return self.make_head(next, self.node.address(), nr_passes + 1);
+                unsafe {
+                    if self.is_near(next) {
+                        return self.make_head(next, self.node.address(), nr_passes + 1);
+                    }
+                    self.put_aside(aside, next);
                 }
-                self.put_aside(aside, next);
             } else if let Some(first) = aside.take_first() {
                 return self.bring_back(aside, first);
             }
         }
     }
 
-    fn is_near(&self, next: &Node<P>) -> bool {
-        next.home == self.node.home
+    /// # Safety
+    /// The node was taken out.
+    unsafe fn is_near(&self, next: *mut Node<P>) -> bool {
+        // SAFETY: it stays until its link changes (I3).
+        unsafe { (*next).home == self.node.home }
     }
 
     /// Peeks whether nobody is behind the next one.
-    fn is_alone(&self, next: &Node<P>) -> bool {
+    fn is_alone(&self, next: *mut Node<P>) -> bool {
         // Relaxed: see above.
-        self.queue.tail.load(Ordering::Relaxed) == next.address()
+        self.queue.tail.load(Ordering::Relaxed) == next
     }
 
-    /// Puts the next waiter, which we have taken out from behind us, aside (steps 2 to 4).
-    fn put_aside(&self, aside: &Aside<P>, next: &Node<P>) {
+    /// Puts the next waiter aside (steps 2 to 4).
+    ///
+    /// # Safety
+    /// We have taken it out from behind us.
+    unsafe fn put_aside(&self, aside: &Aside<P>, next: *mut Node<P>) {
+        // SAFETY: it stays until its link changes (I3), which is the last step.
+        let node = unsafe { &*next };
         // It can't leave by itself, so we do that for it. Dropping it would leave once more.
-        let its = ManuallyDrop::new(Turn { queue: self.queue, aside: None, node: next });
+        let its = ManuallyDrop::new(Turn { queue: self.queue, aside: None, node });
         its.leave_from(self.node.address());
-        aside.put(next, self.node.address());
+        // SAFETY: the caller's promise.
+        unsafe { aside.put(next, self.node.address()) };
     }
 
     /// Puts all who are aside in front of those behind us, and hands the head to the first, which was taken out.
@@ -245,14 +260,19 @@ impl<P: Processor> Turn<'_, P> {
         let last = aside.take_all();
         self.leave_from(last);
         // SAFETY: it was taken out, so it stays until its link changes (I3).
-        self.make_head(unsafe { &*first }, aside.front(), 0);
+        unsafe { self.make_head(first, aside.front(), 0) };
     }
 
     /// Hands the head to a node that was behind `behind`.
-    fn make_head(&self, next: &Node<P>, behind: *mut Node<P>, nr_passes: u32) {
-        // Relaxed: handing over orders it.
-        next.nr_passes.store(nr_passes, Ordering::Relaxed);
-        hand_over(next, behind, ptr::null_mut());
+    ///
+    /// # Safety
+    /// The caller has taken the node out.
+    unsafe fn make_head(&self, next: *mut Node<P>, behind: *mut Node<P>, nr_passes: u32) {
+        // SAFETY: it stays until its link changes (I3), which is the last step. Relaxed: handing over orders it.
+        unsafe {
+            (*next).nr_passes.store(nr_passes, Ordering::Relaxed);
+            hand_over(next, behind, ptr::null_mut());
+        }
     }
 }
 

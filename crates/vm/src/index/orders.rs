@@ -62,8 +62,8 @@ impl Edit {
         model
     }
 
-    /// Returns what takes the edit back; with the next area above, so that one that was the first of a leaf is so again,
-    /// where two leaves are spread anew.
+    /// Returns what takes the edit back; with the next area above, so that one that was the first of a leaf is so
+    /// again, where two leaves are spread anew.
     fn undone(&self, model: &Model) -> Self {
         let range = self.range.start..self.range.end + STRIDE;
         let gone = model.range(range.clone()).map(|(&start, &(end, number))| (start, end, number));
