@@ -66,15 +66,13 @@ use crate::area::{Area, AreaView};
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{self, Missed};
-use crate::fault::{EntryLock, Fault, Handled, PageFault, permits, resolve};
+use crate::fault::{Fault, Handled, LockedInSection, permits, resolve};
 use crate::space::{Areas, MapLock, Ranges, Space, WholeSpace};
 use crate::system::System;
-use crate::translations::frames;
-use crate::translations::leaf_guard::LeafGuard;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
+use faultless_phys::FrameSource;
 use faultless_platform::mutant;
 use faultless_sync::{Announcement, RwSemaphore};
 
@@ -197,7 +195,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     }
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
-    resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
+    resolve(&page, &LockedInSection).map_err(|stop| GiveUp::from(stop).into())
 }
 
 /// Returns addresses with the page below and the one above: those that have neighbours.
@@ -206,7 +204,7 @@ fn with_pages_around(addresses: &Range<VirtAddr>) -> Range<u64> {
 }
 
 /// An area that a fault found; nobody changes what the fault is about before the fault's section ends.
-struct Found<'s, P: System, S: RwSemaphore<P>, K: Variant> {
+struct FoundArea<'s, P: System, S: RwSemaphore<P>, K: Variant> {
     area: &'s Area<P, Announced<S, K>>,
     view: AreaView<P>,
     /// Whether a change of other addresses is announced.
@@ -218,7 +216,7 @@ struct Found<'s, P: System, S: RwSemaphore<P>, K: Variant> {
 fn find<P: System, S: RwSemaphore<P>, K: Variant>(
     space: &Space<P, Announced<S, K>>,
     fault: Fault,
-) -> Option<Found<'_, P, S, K>> {
+) -> Option<FoundArea<'_, P, S, K>> {
     // A change of other addresses may cut the area between the lookup and the look at its bounds.
     const NR_LOOKS: u32 = 3;
     for _ in 0..NR_LOOKS {
@@ -231,13 +229,13 @@ fn find<P: System, S: RwSemaphore<P>, K: Variant>(
         }
         let view = area.view();
         if attempt::holds(&view, fault) {
-            return Some(Found { area, view, changes });
+            return Some(FoundArea { area, view, changes });
         }
     }
     None
 }
 
-impl<'s, P: System, S: RwSemaphore<P>, K: Variant> Found<'s, P, S, K> {
+impl<'s, P: System, S: RwSemaphore<P>, K: Variant> FoundArea<'s, P, S, K> {
     /// Gives the area its root; `None` if that is left to the semaphore's holders.
     #[cold]
     fn give_root(&self, space: &'s Space<P, Announced<S, K>>) -> Option<u64> {
@@ -257,26 +255,5 @@ impl<'s, P: System, S: RwSemaphore<P>, K: Variant> Found<'s, P, S, K> {
         // SAFETY: found in the caller's RCU section, so not freed before it ends.
         let found = unsafe { classic::Found::keep(space, fault, self.area.into()) };
         Missed { reason: GiveUp::VmaNoanon, found }
-    }
-}
-
-/// Replaces entries under the page table's lock; the announcement keeps the area as it is.
-struct TableLock;
-
-impl<P: System> EntryLock<P> for TableLock {
-    #[inline(always)]
-    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.memory(), page.leaf))
-    }
-
-    /// Without sleeping, inside the RCU section: frames that wait for a grace period are the classic path's.
-    #[inline(always)]
-    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
-        frames::try_alloc(memory, Kind::Anonymous)
-    }
-
-    #[inline]
-    fn root(&self, page: &PageFault<'_, P>) -> u64 {
-        page.view.root
     }
 }

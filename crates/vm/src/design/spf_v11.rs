@@ -147,18 +147,18 @@ where
     S: RwSemaphore<P>,
     V: Version<P, AreaState = CountedArea<P>, SpaceState = RwSpinLock<P, IndexLock>>,
 {
-    let held = AreaGuard::lookup(space, fault)?;
+    let held = HeldArea::lookup(space, fault)?;
     // SAFETY: our reference keeps it.
     Ok(act(unsafe { held.area.as_ref() })?)
 }
 
 /// A reference to an area, taken without the semaphore.
-struct AreaGuard<'a, P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> {
+struct HeldArea<'a, P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> {
     space: &'a SpeculativeSpace<P, S, V>,
     area: NonNull<Area<P, Speculation<S, V>>>,
 }
 
-impl<'a, P, S, V> AreaGuard<'a, P, S, V>
+impl<'a, P, S, V> HeldArea<'a, P, S, V>
 where
     P: System,
     S: RwSemaphore<P>,
@@ -182,7 +182,7 @@ where
     }
 }
 
-impl<P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> Drop for AreaGuard<'_, P, S, V> {
+impl<P: System, S: RwSemaphore<P>, V: Version<P, AreaState = CountedArea<P>>> Drop for HeldArea<'_, P, S, V> {
     #[inline]
     fn drop(&mut self) {
         mutant!(AreaReused, put_beside_others(self.space, self.area) => ());

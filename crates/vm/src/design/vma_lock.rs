@@ -110,12 +110,12 @@ unsafe impl<P: System, S: RwSemaphore<P>> Design<P> for VmaLock<S> {
 }
 
 /// An area that the fault has locked.
-struct AreaGuard<'a, P: System, S: RwSemaphore<P>> {
+struct LockedArea<'a, P: System, S: RwSemaphore<P>> {
     area: &'a Area<P, VmaLock<S>>,
     _read: PerVmaReadGuard<'a, P>,
 }
 
-impl<'a, P: System, S: RwSemaphore<P>> AreaGuard<'a, P, S> {
+impl<'a, P: System, S: RwSemaphore<P>> LockedArea<'a, P, S> {
     #[inline]
     fn lookup(space: &'a Space<P, VmaLock<S>>, fault: Fault) -> Result<Self, Missed<'a, P, VmaLock<S>>> {
         let _rcu = mutant!(NodesUnheld, Some(space.look()) => None);
@@ -138,7 +138,7 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     space: &Space<P, VmaLock<S>>,
     fault: Fault,
 ) -> Result<(), Missed<'_, P, VmaLock<S>>> {
-    let held = AreaGuard::lookup(space, fault)?;
+    let held = LockedArea::lookup(space, fault)?;
     let (area, view) = (held.area, held.area.view());
     attempt::check(&view, fault)?;
     // Not freed while we have the lock: the tables on the way to an area that is mapped stay. A move locks its source
@@ -146,13 +146,13 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
     let found = (mutant!(RootSetWithoutLock, view => space.with_root_set_without_lock(view, fault)), area.behind());
     let page = space.page_fault(fault, found, (leaf, leaf.read(space.memory())));
-    resolve(&page, &TableLock).map_err(|stop| GiveUp::from(stop).into())
+    resolve(&page, &LeafLock).map_err(|stop| GiveUp::from(stop).into())
 }
 
 /// Locks the page table and nothing else: the area's lock keeps it as it is.
-struct TableLock;
+struct LeafLock;
 
-impl<P: System> EntryLock<P> for TableLock {
+impl<P: System> EntryLock<P> for LeafLock {
     #[inline(always)]
     fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
         Ok(LeafGuard::lock(page.memory(), page.leaf))

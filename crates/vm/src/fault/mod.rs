@@ -113,6 +113,28 @@ pub(crate) trait EntryLock<P: System> {
     fn root(&self, page: &PageFault<'_, P>) -> u64;
 }
 
+/// Locks the leaf table and nothing else, inside an RCU section: the area is kept as it is by what its design
+/// announces, or the entry is the area. Entries of a table that has left the tree are empty, and stay so.
+pub(crate) struct LockedInSection;
+
+impl<P: System> EntryLock<P> for LockedInSection {
+    #[inline(always)]
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.memory(), page.leaf))
+    }
+
+    /// Without sleeping: frames that wait for a grace period are the classic path's.
+    #[inline(always)]
+    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
+        frames::try_alloc(memory, Kind::Anonymous)
+    }
+
+    #[inline]
+    fn root(&self, page: &PageFault<'_, P>) -> u64 {
+        page.view.root
+    }
+}
+
 /// Says whether an area's rights allow an access. x86: any right implies that loads succeed, but for a key that forbids
 /// it.
 pub(crate) fn permits(flags: AreaFlags, access: Access) -> bool {

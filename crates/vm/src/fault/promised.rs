@@ -17,19 +17,15 @@
 //! A page that comes before the map call is found by it; after it none comes. A promise that was made anew meanwhile
 //! is as good as the one that was read.
 
-use super::{EntryLock, Fault, Handled, PageFault, Stop, classic, permits, resolve};
+use super::{Fault, Handled, LockedInSection, Stop, classic, permits, resolve};
 use crate::access::Access;
 use crate::addr::{PAGE, VirtAddr};
 use crate::area::AreaView;
 use crate::content::{Behind, Content};
 use crate::design::Design;
 use crate::error::AccessError;
-use crate::events::GiveUp;
 use crate::space::Space;
 use crate::system::System;
-use crate::translations::frames;
-use crate::translations::leaf_guard::LeafGuard;
-use faultless_phys::{Kind, OutOfFrames, Pfn};
 
 /// Handles a fault by the promise of its entry.
 pub(crate) fn handle_promised<P: System, D: Design<P>>(
@@ -61,7 +57,7 @@ fn attempt<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result
     // A refused fetch makes the page, as a load does.
     let tried = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
     let page = space.page_fault(tried, (view, &Behind::Zeros), (leaf, seen));
-    match resolve(&page, &TableLock) {
+    match resolve(&page, &LockedInSection) {
         Err(Stop::Failed(error)) => Err(error),
         Ok(()) | Err(Stop::GiveUp(_) | Stop::Fetch(_)) if is_refused => Err(classic::forbidden(view.flags, fault)),
         // The lock never gives up, and there is no object.
@@ -77,23 +73,5 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let (start, end, page_offset) = (page, page + PAGE, page.page_number());
         let root = self.id();
         Some(AreaView { start, end, flags, page_offset, object: None, content: Content::Zeros, opening: 0, root })
-    }
-}
-
-/// Locks the leaf table: entries of one that has left the tree are empty, and stay so.
-struct TableLock;
-
-impl<P: System> EntryLock<P> for TableLock {
-    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.memory(), page.leaf))
-    }
-
-    /// Without sleeping, inside the RCU section.
-    fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
-        frames::try_alloc(memory, Kind::Anonymous)
-    }
-
-    fn root(&self, page: &PageFault<'_, P>) -> u64 {
-        page.view.root
     }
 }

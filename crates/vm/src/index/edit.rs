@@ -10,7 +10,7 @@
 //! or go, the parent is made anew, too, and so on, at most up to the root.
 
 use super::head::{Finger, Head, root_in_force};
-use super::node::{FANOUT, MIN_SLOTS, Node, Slot, Slots, child};
+use super::node::{FANOUT, MIN_SLOTS, Node, NodeSlot, Slots, child};
 use super::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
@@ -143,7 +143,7 @@ impl<P: System, T> Index<P, T> {
         let null = ptr::null_mut();
         let (change, fresh, replaced, dropped) = (Pending::Root(null), null, null, null);
         let mut edit = Edit { head: &self.head, nodes, spare, is_bounded, change, fresh, replaced, dropped };
-        let mut slots = [Slot::NONE; MAX_ADDED];
+        let mut slots = [NodeSlot::NONE; MAX_ADDED];
         let nr_added = added.iter().flatten().count();
         slots.iter_mut().zip(added.iter().flatten()).for_each(|(slot, entry)| *slot = entry.to_slot());
         edit.build(range, &slots[..nr_added])?;
@@ -240,7 +240,7 @@ impl<'a, P: System> Edit<'a, P> {
         new != old
     }
 
-    fn build(&mut self, range: Range<u64>, added: &[Slot]) -> Result<(), Short> {
+    fn build(&mut self, range: Range<u64>, added: &[NodeSlot]) -> Result<(), Short> {
         if let Some(Finger { parent, index, leaf }) = self.head.finger_at(&range)
             // SAFETY: reached from the root (F1 of `head`), and the writer's alone to replace (I4).
             && let Some(new) = self.edited_leaf(unsafe { leaf.as_ref() }, &range, added, MIN_SLOTS)?
@@ -269,7 +269,7 @@ impl<'a, P: System> Edit<'a, P> {
         &mut self,
         leaf: &Node<P>,
         range: &Range<u64>,
-        added: &[Slot],
+        added: &[NodeSlot],
         least: usize,
     ) -> Result<Option<NonNull<Node<P>>>, Short> {
         let parts = Self::parts_of_leaf(leaf, range, added);
@@ -282,7 +282,7 @@ impl<'a, P: System> Edit<'a, P> {
     }
 
     /// Makes the new root over the contents of the topmost level.
-    fn grow(&mut self, contents: &[Slot], height: u16) -> Result<(), Short> {
+    fn grow(&mut self, contents: &[NodeSlot], height: u16) -> Result<(), Short> {
         match contents {
             [] => Ok(()),
             [only] if height > 0 => {
@@ -303,7 +303,7 @@ impl<'a, P: System> Edit<'a, P> {
         &mut self,
         node: &Node<P>,
         range: &Range<u64>,
-        added: &[Slot],
+        added: &[NodeSlot],
         out: &mut Slots,
     ) -> Result<Above, Short> {
         let (first, last) = Self::children_of(node, range);
@@ -335,7 +335,13 @@ impl<'a, P: System> Edit<'a, P> {
 
     /// Puts into `out` what this node's level holds after the change; the node itself is replaced, and so are those
     /// below it that change.
-    fn rebuild(&mut self, node: &Node<P>, range: &Range<u64>, added: &[Slot], out: &mut Slots) -> Result<(), Short> {
+    fn rebuild(
+        &mut self,
+        node: &Node<P>,
+        range: &Range<u64>,
+        added: &[NodeSlot],
+        out: &mut Slots,
+    ) -> Result<(), Short> {
         if node.is_leaf() {
             push(&mut self.replaced, ptr::from_ref(node).cast_mut());
             Self::parts_of_leaf(node, range, added).iter().for_each(|part| out.extend::<P>(part));
@@ -381,7 +387,7 @@ impl<'a, P: System> Edit<'a, P> {
     }
 
     /// Makes a node of what a level holds, if that is enough for one and not too much.
-    fn one_node(&mut self, slots: &[Slot], height: u16) -> Result<Option<NonNull<Node<P>>>, Short> {
+    fn one_node(&mut self, slots: &[NodeSlot], height: u16) -> Result<Option<NonNull<Node<P>>>, Short> {
         if !(MIN_SLOTS..=FANOUT).contains(&slots.len()) {
             return Ok(None);
         }
@@ -389,7 +395,7 @@ impl<'a, P: System> Edit<'a, P> {
     }
 
     /// Takes a neighbour in when too little is left for a node of its own.
-    fn feed(&mut self, middle: &mut Slots, left: &mut &[Slot], right: &mut &[Slot]) {
+    fn feed(&mut self, middle: &mut Slots, left: &mut &[NodeSlot], right: &mut &[NodeSlot]) {
         let len = middle.as_slice().len();
         if len == 0 || len >= MIN_SLOTS {
             return;
@@ -403,7 +409,7 @@ impl<'a, P: System> Edit<'a, P> {
         }
     }
 
-    fn replace_child<'s>(&mut self, slot: &'s Slot) -> &'s [Slot] {
+    fn replace_child<'s>(&mut self, slot: &'s NodeSlot) -> &'s [NodeSlot] {
         let node = child::<P>(slot);
         push(&mut self.replaced, ptr::from_ref(node).cast_mut());
         node.slots()
@@ -411,7 +417,7 @@ impl<'a, P: System> Edit<'a, P> {
 
     /// Returns what a leaf holds after the change.
     #[inline]
-    fn parts_of_leaf<'s>(leaf: &'s Node<P>, range: &Range<u64>, added: &'s [Slot]) -> [&'s [Slot]; 3] {
+    fn parts_of_leaf<'s>(leaf: &'s Node<P>, range: &Range<u64>, added: &'s [NodeSlot]) -> [&'s [NodeSlot]; 3] {
         let slots = leaf.slots();
         let below = slots.iter().position(|slot| slot.start >= range.start).unwrap_or(slots.len());
         let rest = &slots[below..];
@@ -420,7 +426,7 @@ impl<'a, P: System> Edit<'a, P> {
     }
 
     /// Spreads slots evenly over as few new nodes as hold them, and puts those nodes' slots into `out`.
-    fn materialise(&mut self, slots: &[Slot], height: u16, out: &mut Slots) -> Result<(), Short> {
+    fn materialise(&mut self, slots: &[NodeSlot], height: u16, out: &mut Slots) -> Result<(), Short> {
         let nr_nodes = slots.len().div_ceil(FANOUT);
         for chunk in 0..nr_nodes {
             let part = &slots[chunk * slots.len() / nr_nodes..(chunk + 1) * slots.len() / nr_nodes];
@@ -431,7 +437,7 @@ impl<'a, P: System> Edit<'a, P> {
         Ok(())
     }
 
-    fn new_node<const N: usize>(&mut self, parts: [&[Slot]; N], height: u16) -> Result<NonNull<Node<P>>, Short> {
+    fn new_node<const N: usize>(&mut self, parts: [&[NodeSlot]; N], height: u16) -> Result<NonNull<Node<P>>, Short> {
         let node = match self.spare.as_mut().and_then(Spare::pop) {
             Some(node) => node,
             None if self.is_bounded => return Err(Short::Nodes),

@@ -5,7 +5,7 @@
 //!   is moved, or taken off, by each edit that is put in force.
 //! * F2 the writer alone has it (I4 of the index): it stands on a line of its own, which readers leave alone.
 
-use super::node::{Node, Slot, child};
+use super::node::{Node, NodeSlot, child};
 use crate::system::System;
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -30,7 +30,7 @@ impl<P: System> Copy for Finger<P> {}
 impl<P: System> Finger<P> {
     /// Returns the slots of the leaf, if it holds all areas that `is_inside` is about; it gets the first and the last.
     #[inline]
-    pub(super) fn slots_if<'i>(&self, is_inside: impl FnOnce(&Slot, &Slot) -> bool) -> Option<&'i [Slot]> {
+    pub(super) fn slots_if<'i>(&self, is_inside: impl FnOnce(&NodeSlot, &NodeSlot) -> bool) -> Option<&'i [NodeSlot]> {
         // SAFETY: reached from the root (F1), and the writer's alone to replace (I4).
         let leaf = unsafe { self.leaf.as_ref() };
         let slots = leaf.slots();
@@ -81,7 +81,7 @@ impl<P: System> Head<P> {
 
     /// Returns the slot of a leaf that `choose` leads to, and leaves the finger there.
     #[inline]
-    pub(super) fn walk(&self, choose: impl Fn(&[Slot]) -> Option<usize>) -> Option<Slot> {
+    pub(super) fn walk(&self, choose: impl Fn(&[NodeSlot]) -> Option<usize>) -> Option<NodeSlot> {
         let mut node = root_in_force(self)?;
         let mut finger = None;
         loop {

@@ -68,7 +68,7 @@ pub use writer::Writer;
 use crate::system::System;
 use core::ptr::NonNull;
 use head::{Head, root_in_force};
-use node::{Place, Slot};
+use node::{NodeSlot, Place};
 
 /// One area as the index knows it.
 #[derive(Debug)]
@@ -97,13 +97,13 @@ impl<T> IndexEntry<T> {
     }
 
     #[inline]
-    fn from_slot(slot: &Slot) -> Option<Self> {
+    fn from_slot(slot: &NodeSlot) -> Option<Self> {
         let area = NonNull::new(core::ptr::with_exposed_provenance_mut(slot.target))?;
         Some(Self { start: slot.start, end: slot.end, area })
     }
 
-    fn to_slot(self) -> Slot {
-        Slot { start: self.start, end: self.end, max_gap: 0, target: self.area.as_ptr().expose_provenance() }
+    fn to_slot(self) -> NodeSlot {
+        NodeSlot { start: self.start, end: self.end, max_gap: 0, target: self.area.as_ptr().expose_provenance() }
     }
 }
 

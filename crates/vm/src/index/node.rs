@@ -20,7 +20,7 @@ pub(super) const MIN_SLOTS: usize = 5;
 /// One area in a leaf, or one subtree in an inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Slot {
+pub(super) struct NodeSlot {
     /// First byte of the area, or of the subtree's first area.
     pub(super) start: u64,
     /// First byte behind the area, or behind the subtree's last area.
@@ -31,7 +31,7 @@ pub(super) struct Slot {
     pub(super) target: usize,
 }
 
-impl Slot {
+impl NodeSlot {
     /// One that stands for nothing.
     pub(super) const NONE: Self = Self { start: 0, end: 0, max_gap: 0, target: 0 };
 }
@@ -46,7 +46,7 @@ pub(super) struct Place {
     target: AtomicUsize,
 }
 
-const _: () = assert!(size_of::<Place>() == size_of::<Slot>() && align_of::<Place>() == align_of::<Slot>());
+const _: () = assert!(size_of::<Place>() == size_of::<NodeSlot>() && align_of::<Place>() == align_of::<NodeSlot>());
 
 impl Place {
     /// Returns the first byte.
@@ -94,7 +94,7 @@ impl<P: System> Node<P> {
     /// # Safety
     /// There is room for a node, which is the caller's alone.
     #[inline]
-    pub(super) unsafe fn make_at<const N: usize>(place: NonNull<Self>, height: u16, parts: [&[Slot]; N]) {
+    pub(super) unsafe fn make_at<const N: usize>(place: NonNull<Self>, height: u16, parts: [&[NodeSlot]; N]) {
         let nr_slots: usize = parts.iter().map(|part| part.len()).sum();
         assert!(nr_slots <= FANOUT, "{nr_slots} slots for a node of {FANOUT}");
         let node = place.as_ptr();
@@ -103,13 +103,13 @@ impl<P: System> Node<P> {
             (&raw mut (*node).next_in_edit).write(UnsafeCell::new(core::ptr::null_mut()));
             (&raw mut (*node).height).write(height);
             (&raw mut (*node).nr_slots).write(nr_slots as u16);
-            let mut to = (&raw mut (*node).slots).cast::<Slot>();
+            let mut to = (&raw mut (*node).slots).cast::<NodeSlot>();
             for part in parts {
                 to.copy_from_nonoverlapping(part.as_ptr(), part.len());
                 to = to.add(part.len());
             }
         }
-        P::touch(node.cast(), offset_of!(Self, slots) + nr_slots * size_of::<Slot>(), TouchKind::Write);
+        P::touch(node.cast(), offset_of!(Self, slots) + nr_slots * size_of::<NodeSlot>(), TouchKind::Write);
     }
 
     /// Tells the platform that the part of the node that is in use is read.
@@ -127,14 +127,14 @@ impl<P: System> Node<P> {
 
     /// Returns the slots; the caller is the writer, and keeps them no longer than until it calls [`Node::put`].
     #[inline]
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[NodeSlot] {
         // SAFETY: `make_at` wrote so many, and a place is a slot, which nobody changes meanwhile.
         unsafe { core::slice::from_raw_parts(self.slots.as_ptr().cast(), usize::from(self.nr_slots)) }
     }
 
     /// Gives a slot of an inner node another child, or the same one with other bounds, while readers look. Who finds
     /// the old child under new bounds or the other way round looks again, if nothing is there.
-    pub(super) fn put(&self, index: usize, slot: &Slot) {
+    pub(super) fn put(&self, index: usize, slot: &NodeSlot) {
         let place = &self.places()[index];
         let touch = || P::touch(core::ptr::from_ref(place).cast(), size_of::<Place>(), TouchKind::Write);
         touch();
@@ -153,7 +153,7 @@ impl<P: System> Node<P> {
     }
 
     /// Returns the slot that a parent keeps for this node.
-    pub(super) fn summary(&self) -> Slot {
+    pub(super) fn summary(&self) -> NodeSlot {
         let slots = self.slots();
         let start = slots.first().map_or(0, |slot| slot.start);
         let (mut end, mut max_gap) = (start, 0);
@@ -161,7 +161,7 @@ impl<P: System> Node<P> {
             max_gap = slot.max_gap.max(slot.start - end).max(max_gap);
             end = slot.end;
         }
-        Slot { start, end, max_gap, target: core::ptr::from_ref(self).expose_provenance() }
+        NodeSlot { start, end, max_gap, target: core::ptr::from_ref(self).expose_provenance() }
     }
 
     /// Returns the place of the last slot that starts at or below `address`, or 0.
@@ -171,7 +171,7 @@ impl<P: System> Node<P> {
 }
 
 /// Returns the child that an inner slot stands for; for the writer.
-pub(super) fn child<P: System>(slot: &Slot) -> &Node<P> {
+pub(super) fn child<P: System>(slot: &NodeSlot) -> &Node<P> {
     // SAFETY: the writer's alone to replace (I4).
     unsafe { node_at(slot.target) }
 }
@@ -197,7 +197,7 @@ unsafe fn node_at<'a, P: System>(target: usize) -> &'a Node<P> {
 /// A few slots in order, on the way into new nodes.
 pub(super) struct Slots {
     /// The first `len` are written.
-    slots: [MaybeUninit<Slot>; Self::CAPACITY],
+    slots: [MaybeUninit<NodeSlot>; Self::CAPACITY],
     len: usize,
 }
 
@@ -209,21 +209,21 @@ impl Slots {
         Self { slots: [const { MaybeUninit::uninit() }; Self::CAPACITY], len: 0 }
     }
 
-    pub(super) fn extend<P: System>(&mut self, more: &[Slot]) {
+    pub(super) fn extend<P: System>(&mut self, more: &[NodeSlot]) {
         let place = &mut self.slots[self.len..self.len + more.len()];
         place.write_copy_of_slice(more);
         P::touch(place.as_ptr().cast(), size_of_val(place), TouchKind::Write);
         self.len += more.len();
     }
 
-    pub(super) fn prepend<P: System>(&mut self, more: &[Slot]) {
+    pub(super) fn prepend<P: System>(&mut self, more: &[NodeSlot]) {
         self.slots.copy_within(..self.len, more.len());
         self.slots[..more.len()].write_copy_of_slice(more);
         self.len += more.len();
         P::touch(self.slots.as_ptr().cast(), size_of_val(self.as_slice()), TouchKind::Write);
     }
 
-    pub(super) fn as_slice(&self) -> &[Slot] {
+    pub(super) fn as_slice(&self) -> &[NodeSlot] {
         // SAFETY: so many are written.
         unsafe { self.slots[..self.len].assume_init_ref() }
     }

@@ -6,7 +6,7 @@
 //! They begin at the leaf where the writer looked last. A leaf answers for what lies between its first and its last
 //! area: others have nothing there.
 
-use super::node::Slot;
+use super::node::NodeSlot;
 use super::{Index, IndexEntry};
 use crate::system::System;
 
@@ -31,7 +31,7 @@ impl<P: System, T> Writer<'_, P, T> {
     /// As [`Index::first_ending_after`].
     #[inline]
     pub fn first_ending_after(&self, address: u64) -> Option<IndexEntry<T>> {
-        let choose = |slots: &[Slot]| slots.iter().position(|slot| slot.end > address);
+        let choose = |slots: &[NodeSlot]| slots.iter().position(|slot| slot.end > address);
         let head = &self.0.head;
         let near = head.finger.get();
         match near.and_then(|near| near.slots_if(|first, last| first.start <= address && address < last.end)) {
@@ -43,7 +43,7 @@ impl<P: System, T> Writer<'_, P, T> {
     /// As [`Index::last_starting_before`].
     #[inline]
     pub fn last_starting_before(&self, address: u64) -> Option<IndexEntry<T>> {
-        let choose = |slots: &[Slot]| slots.iter().rposition(|slot| slot.start < address);
+        let choose = |slots: &[NodeSlot]| slots.iter().rposition(|slot| slot.start < address);
         let head = &self.0.head;
         let near = head.finger.get();
         match near.and_then(|near| near.slots_if(|first, last| first.start < address && address <= last.end)) {

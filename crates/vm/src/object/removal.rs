@@ -63,7 +63,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         let old = object.object.resize(size_bytes);
         if size_bytes < old {
             let first = size_bytes.next_multiple_of(PAGE);
-            self.remove(&object.object, first..cache::END, Removal::CutOff);
+            self.remove(&object.object, first..cache::END, PageRemoval::CutOff);
         }
         let changes = mutant!(TailZeroedUnheld, changes => changes.filter(|_| size_bytes > old));
         if size_bytes <= old {
@@ -89,18 +89,18 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         self.try_again(|| object.prepare_holes(self.memory(), inside.clone()))?;
         let _changes = object.change();
         *object.removals.lock() += 1;
-        self.remove(object, inside, Removal::Hole);
+        self.remove(object, inside, PageRemoval::Hole);
         Ok(())
     }
 
-    fn remove(&self, object: &Object<P>, bytes: Range<u64>, removal: Removal) {
+    fn remove(&self, object: &Object<P>, bytes: Range<u64>, removal: PageRemoval) {
         if bytes.is_empty() {
             return;
         }
         let mut removed = object.detach(self.memory(), bytes.clone(), removal);
         let emptied = match removal {
-            Removal::CutOff => Emptied::Pages,
-            Removal::Hole => Emptied::ObjectPages,
+            PageRemoval::CutOff => Emptied::Pages,
+            PageRemoval::Hole => Emptied::ObjectPages,
         };
         let pages = bytes.start / PAGE..bytes.end / PAGE;
         self.for_each_space(|space| space.unmap_object(object, pages.clone(), emptied));
@@ -116,7 +116,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
 
 /// Why pages go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Removal {
+enum PageRemoval {
     /// They lie behind the object's new end.
     CutOff,
     /// They are zeros from now on.
@@ -160,9 +160,9 @@ impl<P: System> Object<P> {
     }
 
     /// Takes the pages of a range out of the tree; returns them as a list.
-    fn detach(&self, memory: &P::Frames, bytes: Range<u64>, removal: Removal) -> Option<Pfn> {
+    fn detach(&self, memory: &P::Frames, bytes: Range<u64>, removal: PageRemoval) -> Option<Pfn> {
         let mut list = None;
-        let marked_end = if removal == Removal::Hole { self.marked_end() } else { 0 };
+        let marked_end = if removal == PageRemoval::Hole { self.marked_end() } else { 0 };
         self.pages.for_each_leaf(memory, bytes, &mut |table, part| {
             for offset in part.step_by(PAGE as usize) {
                 let left = if offset < marked_end { Entry::HOLE } else { Entry::EMPTY };

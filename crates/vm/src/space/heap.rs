@@ -13,7 +13,7 @@ use crate::types::Map;
 use faultless_platform::{Atomic, Ordering};
 
 /// What moving the heap's end did to its pages: those that came, and the removal of those that go.
-type Moved<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
+type HeapMove<'a, P, D> = (Option<PageRange>, Option<Removal<'a, P, D>>);
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Says where the heap begins; a program's loader calls it once.
@@ -76,7 +76,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Moves the end from `old` to `new` in whole pages, if that can be done.
-    fn move_heap_end(self, old: u64, new: u64) -> Option<Moved<'g, P, D>> {
+    fn move_heap_end(self, old: u64, new: u64) -> Option<HeapMove<'g, P, D>> {
         let (old_end, new_end) = (VirtAddr::new(page_ceil(old)?), VirtAddr::new(page_ceil(new)?));
         if new_end == old_end {
             return Some((None, None));

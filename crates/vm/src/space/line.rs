@@ -61,12 +61,12 @@ pub struct AreaLine {
 const NAME_COLUMN: usize = 73;
 
 /// Writes on, and counts.
-struct Counted<'a, 'b> {
+struct CountedText<'a, 'b> {
     out: &'a mut fmt::Formatter<'b>,
     len: usize,
 }
 
-impl fmt::Write for Counted<'_, '_> {
+impl fmt::Write for CountedText<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.len += text.len();
         self.out.write_str(text)
@@ -92,7 +92,7 @@ impl fmt::Display for AreaLine {
             (mark(AreaFlags::READ, 'r'), mark(AreaFlags::WRITE, 'w'), mark(AreaFlags::EXEC, 'x'));
         let offset =
             if self.has_object || self.is_reference { self.page_offset.wrapping_mul(crate::addr::PAGE) } else { 0 };
-        let mut line = Counted { out, len: 0 };
+        let mut line = CountedText { out, len: 0 };
         write!(line, "{:08x}-{:08x} {read}{write}{execute}{kind} {offset:08x} ", self.range.start(), self.range.end())?;
         write!(line, "00:00 {} ", self.identity.unwrap_or(0))?;
         let padding = NAME_COLUMN.saturating_sub(line.len);

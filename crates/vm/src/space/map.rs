@@ -3,7 +3,7 @@
 use super::change::{Join, NewArea, Reserve};
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
-use super::quota::Held;
+use super::quota::MappedBytes;
 use super::ranges::Additions;
 use super::removal::Removal;
 use super::request::{Alignment, Backing, HUGE_BYTES, MapRequest, Placement, Populate};
@@ -423,7 +423,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has
     /// cut the first in two all the same.
-    pub(super) fn begin_unmapping(self, range: PageRange) -> Result<Held, CallError> {
+    pub(super) fn begin_unmapping(self, range: PageRange) -> Result<MappedBytes, CallError> {
         let checked = self.check_unmapping(range);
         if let Err(CallError::Sealed { address }) = checked
             && address > range.start()
@@ -472,7 +472,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         self,
         range: PageRange,
         reserve: Option<Reserve<'g, P, D>>,
-    ) -> Result<(Held, Option<Reserve<'g, P, D>>), CallError> {
+    ) -> Result<(MappedBytes, Option<Reserve<'g, P, D>>), CallError> {
         if reserve.is_some()
             && let Ok(held) = self.check_unmapping(range)
         {

@@ -16,7 +16,7 @@ use faultless_platform::{Atomic, Ordering};
 
 /// What a range holds.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Held {
+pub(super) struct MappedBytes {
     /// Bytes that are mapped.
     pub(super) bytes: u64,
     /// Those of them that are accounted for.
@@ -25,7 +25,7 @@ pub(super) struct Held {
 
 /// What a call takes away before it adds.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Removed {
+pub(super) struct RemovedBytes {
     /// Bytes that are mapped.
     pub(super) bytes: u64,
     /// Those of them that are data.
@@ -36,7 +36,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that `added` bytes more of an area with `flags` may be mapped, after `removed` ones have gone
     /// (RLIMIT_AS, RLIMIT_DATA).
     pub(super) fn check_expansion(&self, flags: AreaFlags, added: u64, removed: u64) -> Result<(), CallError> {
-        self.check_expansion_after(flags, added, Removed { bytes: removed, data_bytes: removed })
+        self.check_expansion_after(flags, added, RemovedBytes { bytes: removed, data_bytes: removed })
     }
 
     /// As [`Space::check_expansion`], where it is known how much of what goes is data.
@@ -44,7 +44,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         &self,
         flags: AreaFlags,
         added: u64,
-        removed: Removed,
+        removed: RemovedBytes,
     ) -> Result<(), CallError> {
         let exceeds = |now: u64, gone: u64, limit: u64| (now + added).saturating_sub(gone) / PAGE > limit / PAGE;
         let limits = &self.limits;
@@ -97,9 +97,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Checks that a range may be unmapped: cutting one area in two needs one more, and sealed ones stay. Returns what
     /// it holds.
-    pub(super) fn check_unmapping(self, range: PageRange) -> Result<Held, CallError> {
+    pub(super) fn check_unmapping(self, range: PageRange) -> Result<MappedBytes, CallError> {
         let limit = self.limits.max_map_count;
-        let mut held = Held::default();
+        let mut held = MappedBytes::default();
         let _beside = self.look_beside();
         for entry in self.overlapping(range.addresses()) {
             let flags = entry.area().flags();

@@ -18,7 +18,7 @@
 
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
-use super::quota::Removed;
+use super::quota::RemovedBytes;
 use super::request::Alignment;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_ceil};
@@ -101,23 +101,23 @@ impl Remap {
 
 /// How far a move of several areas has come.
 #[derive(Clone, Copy, Default)]
-struct Progress {
+struct MoveProgress {
     /// The last area that moved.
-    moved: Option<Moved>,
+    moved: Option<MovedArea>,
     /// Where the first one is now.
     first: Option<VirtAddr>,
 }
 
 /// An area that moved.
 #[derive(Clone, Copy)]
-struct Moved {
+struct MovedArea {
     /// Where it ended.
     source_end: VirtAddr,
     /// Where what was asked of it ends now.
     target_end: VirtAddr,
 }
 
-impl Progress {
+impl MoveProgress {
     /// Returns where the next area begins, or what lies before it.
     fn position(&self, request: &Remap) -> VirtAddr {
         self.moved.map_or(request.old_start, |moved| moved.source_end)
@@ -128,7 +128,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Changes the size of a mapping, or moves it; returns its first address.
     pub fn mremap(&self, request: &RemapRequest) -> Result<VirtAddr, CallError> {
         let request = check(request)?;
-        let progress = Cell::new(Progress::default());
+        let progress = Cell::new(MoveProgress::default());
         let (start, grown) = self.try_with_write(EVERYTHING, |permit| permit.remap_locked(&request, &progress))?;
         mutant!(MoveFlushedLate => self.flush_late(&request));
         if let Some(grown) = grown {
@@ -143,7 +143,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     fn remap_locked(
         self,
         request: &Remap,
-        progress: &Cell<Progress>,
+        progress: &Cell<MoveProgress>,
     ) -> Result<(VirtAddr, Option<PageRange>), CallError> {
         if request.names_target() {
             self.check_room_for_cuts(2)?;
@@ -183,12 +183,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Moves every area of a range, each as far from the one before as it was. `progress` outlives a shortage: a second
     /// attempt continues with the first area that has not moved.
-    fn move_areas(self, request: &Remap, progress: &Cell<Progress>) -> Result<VirtAddr, CallError> {
+    fn move_areas(self, request: &Remap, progress: &Cell<MoveProgress>) -> Result<VirtAddr, CallError> {
         let bad = CallError::BadSource { address: request.old_start };
         let end = request.old_start.checked_add(request.old_len_bytes).ok_or(bad)?;
         let wish = request.wish().unwrap_or(VirtAddr::new(0));
         while let Some(entry) = self.first_ending_after(progress.get().position(request)) {
-            let Progress { moved, first } = progress.get();
+            let MoveProgress { moved, first } = progress.get();
             let position = progress.get().position(request);
             // A kept source may have been joined with its target.
             if entry.start >= end || position >= end {
@@ -208,8 +208,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             };
             self.check_source(Some(&entry), &part_request)?;
             let start = self.move_one(&part_request)?;
-            let moved = Moved { source_end: entry.end, target_end: start + part.len_bytes() };
-            progress.set(Progress { moved: Some(moved), first: first.or(Some(start)) });
+            let moved = MovedArea { source_end: entry.end, target_end: start + part.len_bytes() };
+            progress.set(MoveProgress { moved: Some(moved), first: first.or(Some(start)) });
         }
         progress.get().first.ok_or(bad)
     }
@@ -340,7 +340,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let view = entry.area().view();
         let new_len = request.new_len_bytes;
         if request.keeps_source {
-            let removed = fixed.map_or(Removed::default(), |target| self.removed_by(target));
+            let removed = fixed.map_or(RemovedBytes::default(), |target| self.removed_by(target));
             self.check_expansion_after(view.flags, new_len, removed)?;
         }
         let target = self.find_target(request, &view)?;
@@ -352,8 +352,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         Ok(target)
     }
 
-    fn removed_by(self, range: PageRange) -> Removed {
-        let mut removed = Removed::default();
+    fn removed_by(self, range: PageRange) -> RemovedBytes {
+        let mut removed = RemovedBytes::default();
         for entry in self.overlapping(range.addresses()) {
             let bytes = entry.end.min(range.end()) - entry.start.max(range.start());
             removed.bytes += bytes;

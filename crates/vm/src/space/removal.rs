@@ -27,7 +27,7 @@
 //! A reader finds no entry of a table that goes: those that an area spans stay (I4 of `table`), and areas come and go
 //! under the semaphore alone. For the same reason there is one removal at a time.
 
-use super::change::{Change, Removed};
+use super::change::{Change, RemovedAreas};
 use super::map_lock::MapLock;
 use super::permit::{SpaceWriteGuard, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
@@ -41,7 +41,7 @@ use faultless_platform::{Atomic, Ordering};
 /// What is left to do when areas have left the index: their translations, and they themselves.
 #[must_use = "what a range held stays until the removal is finished"]
 pub(super) struct Removal<'a, P: System, D: Design<P>> {
-    removed: Removed<'a, P, D>,
+    removed: RemovedAreas<'a, P, D>,
     range: PageRange,
     /// What is free around it, and it, until the removal is finished, if no writer comes in before.
     hole: Range<u64>,

@@ -32,7 +32,7 @@ pub(crate) enum Emptied {
 }
 
 /// How far an emptying has come.
-struct Progress {
+struct ZapProgress {
     emptied: Emptied,
     /// Pages that were emptied so far.
     nr_pages: u64,
@@ -52,7 +52,7 @@ impl<P: System> Translations<P> {
     pub(crate) fn zap_departing(&self, range: PageRange) {
         let mut gather = Gather::new(self, range);
         let memory = self.memory();
-        let mut progress = Progress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
+        let mut progress = ZapProgress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             self.zap_table(table, part.clone(), &mut progress, &mut gather, &mut || ());
             // The area that leaves keeps everybody else out of what is wholly its own.
@@ -90,7 +90,7 @@ impl<P: System> Translations<P> {
         gather: &mut Gather<'_, P>,
         pause: &mut dyn FnMut(),
     ) {
-        let mut progress = Progress { emptied, nr_pages: 0, is_pause_due: false };
+        let mut progress = ZapProgress { emptied, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
             progress.is_pause_due = progress.nr_pages != 0;
             self.zap_table(table, part, &mut progress, gather, pause);
@@ -104,7 +104,7 @@ impl<P: System> Translations<P> {
         &self,
         table: Pfn,
         part: Range<u64>,
-        progress: &mut Progress,
+        progress: &mut ZapProgress,
         gather: &mut Gather<'_, P>,
         pause: &mut dyn FnMut(),
     ) {
@@ -120,14 +120,14 @@ impl<P: System> Translations<P> {
     }
 
     /// Takes what was emptied off the resident size.
-    fn shrink_by(&self, progress: &Progress) {
+    fn shrink_by(&self, progress: &ZapProgress) {
         if progress.nr_pages != 0 {
             self.shrink_resident(progress.nr_pages);
         }
     }
 
     /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
-    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut Progress, gather: &mut Gather<'_, P>) -> u64 {
+    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut ZapProgress, gather: &mut Gather<'_, P>) -> u64 {
         let memory = self.memory();
         let _map = TableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();

@@ -40,7 +40,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
-    fn commit_addition_beside(&mut self) -> Held<'_, 'a, P, D> {
+    fn commit_addition_beside(&mut self) -> HeldChange<'_, 'a, P, D> {
         let removed = self.announce();
         self.put_in_force(removed)
     }
@@ -66,9 +66,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         spare
     }
 
-    /// Puts the change in force and keeps faults out of its areas until [`Held::end`].
+    /// Puts the change in force and keeps faults out of its areas until [`HeldChange::end`].
     #[inline(never)]
-    pub(in crate::space) fn commit_and_hold(&mut self) -> Held<'_, 'a, P, D> {
+    pub(in crate::space) fn commit_and_hold(&mut self) -> HeldChange<'_, 'a, P, D> {
         if self.edit_guard.is_none() {
             let removed = self.begin();
             return self.put_in_force(removed);
@@ -82,14 +82,14 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         held
     }
 
-    fn put_in_force(&mut self, removed: Option<NonNull<Area<P, D>>>) -> Held<'_, 'a, P, D> {
+    fn put_in_force(&mut self, removed: Option<NonNull<Area<P, D>>>) -> HeldChange<'_, 'a, P, D> {
         let _spare = self.publish();
         for piece in self.pieces.iter().flatten() {
             piece.area().set(&piece.view);
         }
         self.account();
         self.end_edit();
-        Held { removed: Removed { space: self.space, areas: removed }, change: self }
+        HeldChange { removed: RemovedAreas { space: self.space, areas: removed }, change: self }
     }
 
     /// Lets faults into the areas that stay.
@@ -214,23 +214,23 @@ unsafe fn release<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Opt
 ///
 /// Overlapping holds end oldest first: the newer may free an area that the older holds.
 #[must_use = "faults stay out of the areas until the change ends"]
-pub(in crate::space) struct Held<'c, 'a, P: System, D: Design<P>> {
+pub(in crate::space) struct HeldChange<'c, 'a, P: System, D: Design<P>> {
     change: &'c mut Change<'a, P, D>,
     /// Dropped when faults are let in.
-    removed: Removed<'a, P, D>,
+    removed: RemovedAreas<'a, P, D>,
 }
 
-impl<'a, P: System, D: Design<P>> Held<'_, 'a, P, D> {
+impl<'a, P: System, D: Design<P>> HeldChange<'_, 'a, P, D> {
     /// Lets faults in again, and the removed areas go.
     pub(in crate::space) fn end(self) {}
 
     /// Lets faults into the areas that stay, and returns those that were removed.
-    pub(in crate::space) fn let_in(mut self) -> Removed<'a, P, D> {
-        Removed { areas: self.removed.areas.take(), space: self.removed.space }
+    pub(in crate::space) fn let_in(mut self) -> RemovedAreas<'a, P, D> {
+        RemovedAreas { areas: self.removed.areas.take(), space: self.removed.space }
     }
 }
 
-impl<P: System, D: Design<P>> Drop for Held<'_, '_, P, D> {
+impl<P: System, D: Design<P>> Drop for HeldChange<'_, '_, P, D> {
     fn drop(&mut self) {
         self.change.let_in();
     }
@@ -238,12 +238,12 @@ impl<P: System, D: Design<P>> Drop for Held<'_, '_, P, D> {
 
 /// Areas that a change in force took off the index; they go when this is dropped.
 #[must_use = "the areas go as soon as this is dropped"]
-pub(in crate::space) struct Removed<'a, P: System, D: Design<P>> {
+pub(in crate::space) struct RemovedAreas<'a, P: System, D: Design<P>> {
     space: WritePermit<'a, P, D>,
     areas: Option<NonNull<Area<P, D>>>,
 }
 
-impl<P: System, D: Design<P>> Drop for Removed<'_, P, D> {
+impl<P: System, D: Design<P>> Drop for RemovedAreas<'_, P, D> {
     fn drop(&mut self) {
         // SAFETY: the change took them off the index; the list is the writer's alone.
         unsafe { release(&self.space, self.areas.take()) };

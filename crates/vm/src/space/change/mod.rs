@@ -25,7 +25,7 @@ mod plan;
 mod reserve;
 mod sizes;
 
-pub(super) use commit::{Departing, Removed};
+pub(super) use commit::{Departing, RemovedAreas};
 pub(super) use reserve::Reserve;
 pub use sizes::Sizes;
 
@@ -89,7 +89,7 @@ pub(super) enum Join {
 
 /// Which areas a change is announced to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Announced {
+enum AnnouncedTo {
     /// Every area that takes part.
     All,
     /// All but those that are removed: a known bug.
@@ -100,7 +100,7 @@ enum Announced {
     Nobody,
 }
 
-impl Announced {
+impl AnnouncedTo {
     /// Says whether an area is told that takes part, and is removed or not.
     fn reaches(self, _is_removed: bool) -> bool {
         match self {
@@ -118,7 +118,7 @@ impl Announced {
 pub(super) struct Change<'a, P: System, D: Design<P>> {
     space: WritePermit<'a, P, D>,
     /// `All`, but where a known bug is put back.
-    announced: Announced,
+    announced: AnnouncedTo,
     reserve: Option<Reserve<'a, P, D>>,
     edit: Option<Edit<'a, P>>,
     /// Keeps others from editing the index and the counters, from the edit's preparation until they are changed, where
@@ -195,7 +195,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     pub(super) fn unprepared(self, range: PageRange, reserve: Option<Reserve<'g, P, D>>) -> Change<'g, P, D> {
         Change {
             space: self,
-            announced: mutant!(RemovedUnannounced, Announced::All => Announced::Staying),
+            announced: mutant!(RemovedUnannounced, AnnouncedTo::All => AnnouncedTo::Staying),
             reserve,
             edit: None,
             edit_guard: None,
@@ -213,7 +213,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// A known bug: the change is not announced.
     #[cfg(feature = "mutants")]
     pub(super) fn leave_unannounced(&mut self) {
-        self.announced = Announced::Nobody;
+        self.announced = AnnouncedTo::Nobody;
     }
 
     /// Returns what will be free around the range, and it, if nothing new comes.
