@@ -30,7 +30,7 @@ lock_class! {
 
 /// A part of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Zone {
+enum ZoneKind {
     /// It has addresses.
     Normal = 0,
     /// It has none.
@@ -77,8 +77,8 @@ impl<P: Platform> Division<P> {
         (0..self.nr_cpus).flat_map(|cpu| self.aside.get(cpu)).map(|aside| aside.lock().nr_frames).sum()
     }
 
-    fn zone_of(&self, pfn: Pfn) -> Zone {
-        if self.is_high(pfn) { Zone::High } else { Zone::Normal }
+    fn zone_of(&self, pfn: Pfn) -> ZoneKind {
+        if self.is_high(pfn) { ZoneKind::High } else { ZoneKind::Normal }
     }
 
     /// Takes a frame to hold such a thing; `take` asks the allocator below for any.
@@ -89,8 +89,8 @@ impl<P: Platform> Division<P> {
         mut take: impl FnMut() -> Option<Pfn>,
     ) -> Option<Pfn> {
         let wanted = match holds {
-            Some(holds) if self.may_hold.may_hold(holds) => Zone::High,
-            _ => Zone::Normal,
+            Some(holds) if self.may_hold.may_hold(holds) => ZoneKind::High,
+            _ => ZoneKind::Normal,
         };
         let own = self.aside.get(P::cpu());
         if let Some(pfn) = pop(frames, &own[wanted as usize]) {
@@ -103,8 +103,9 @@ impl<P: Platform> Division<P> {
             }
             push(frames, &own[zone as usize], pfn);
         }
-        let of_others = |zone: Zone| (0..self.nr_cpus).find_map(|cpu| pop(frames, &self.aside.get(cpu)[zone as usize]));
-        of_others(wanted).or_else(|| if wanted == Zone::High { of_others(Zone::Normal) } else { None })
+        let of_others =
+            |zone: ZoneKind| (0..self.nr_cpus).find_map(|cpu| pop(frames, &self.aside.get(cpu)[zone as usize]));
+        of_others(wanted).or_else(|| if wanted == ZoneKind::High { of_others(ZoneKind::Normal) } else { None })
     }
 
     /// Gives what was put aside back to the allocator below; says whether that was anything.

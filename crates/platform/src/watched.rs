@@ -69,17 +69,17 @@ pub trait HighMemory: Send + Sync {
 /// High memory of a machine, and who serves its interrupts: the maps and the virtual memory, both.
 struct High {
     maps: Arc<dyn HighMemory>,
-    handlers: Mutex<Vec<(InterruptHandler, Context)>>,
+    handlers: Mutex<Vec<(InterruptHandler, HandlerContext)>>,
 }
 
 #[derive(Clone, Copy)]
-struct Context(*const ());
+struct HandlerContext(*const ());
 
 // SAFETY: whoever registers a handler vouches that it may run on any CPU (`Platform::set_interrupt_handler`).
-unsafe impl Send for Context {}
+unsafe impl Send for HandlerContext {}
 
 impl High {
-    fn handlers(&self) -> MutexGuard<'_, Vec<(InterruptHandler, Context)>> {
+    fn handlers(&self) -> MutexGuard<'_, Vec<(InterruptHandler, HandlerContext)>> {
         // Nothing panics while it is locked.
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -340,7 +340,7 @@ unsafe impl<P: Platform> Platform for Watched<P> {
             return unsafe { P::set_interrupt_handler(handler, context) };
         };
         let is_first = high.handlers().is_empty();
-        high.handlers().push((handler, Context(context)));
+        high.handlers().push((handler, HandlerContext(context)));
         if is_first {
             // SAFETY: the machine keeps its high memory until its threads have ended.
             unsafe { P::set_interrupt_handler(serve_all, Arc::as_ptr(&high).cast()) };

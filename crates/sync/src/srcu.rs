@@ -155,7 +155,7 @@ enum Stage {
 }
 
 /// Who keeps a grace period from ending.
-enum Progress {
+enum SrcuProgress {
     Complete,
     Blocked { side: usize },
     Busy,
@@ -205,23 +205,23 @@ impl<P: Processor> Sides<P> {
         self.cpus.iter().fold(0, |sum, cpu| sum.wrapping_add(count(cpu)))
     }
 
-    fn advance(&self, ticket: u64) -> Progress {
+    fn advance(&self, ticket: u64) -> SrcuProgress {
         while !self.numbers.is_complete(ticket) {
             // A look leaves the one at work its line; a try would take it.
             if self.scan.is_locked() {
-                return Progress::Busy;
+                return SrcuProgress::Busy;
             }
-            let Some(mut stage) = self.scan.try_lock() else { return Progress::Busy };
+            let Some(mut stage) = self.scan.try_lock() else { return SrcuProgress::Busy };
             if !self.numbers.is_at_work() {
                 self.numbers.begin();
                 *stage = Stage::IdleSide;
             }
             if let Err(side) = self.go_on(&mut stage) {
-                return Progress::Blocked { side };
+                return SrcuProgress::Blocked { side };
             }
             self.numbers.end();
         }
-        Progress::Complete
+        SrcuProgress::Complete
     }
 
     /// Takes the grace period at work through its stages; says which side is in the way.
@@ -254,19 +254,19 @@ impl<P: Processor> Periods<P> for Sides<P> {
 
     fn drive(&self, ticket: u64, _urgency: Urgency) -> Driven {
         match self.advance(ticket) {
-            Progress::Complete => Driven::Complete,
-            Progress::Blocked { .. } => Driven::Blocked,
-            Progress::Busy => Driven::Busy,
+            SrcuProgress::Complete => Driven::Complete,
+            SrcuProgress::Blocked { .. } => Driven::Blocked,
+            SrcuProgress::Busy => Driven::Busy,
         }
     }
 
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool {
         match self.advance(ticket) {
-            Progress::Complete => return true,
-            Progress::Blocked { side } => {
+            SrcuProgress::Complete => return true,
+            SrcuProgress::Blocked { side } => {
                 P::spin_until_deadline(deadline_ns, || self.is_empty(side));
             }
-            Progress::Busy => {
+            SrcuProgress::Busy => {
                 P::spin_until_deadline(deadline_ns, || !self.scan.is_locked());
             }
         }

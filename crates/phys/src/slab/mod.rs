@@ -13,7 +13,7 @@
 //! * I1 an object is given out, in one magazine, waiting for a grace period, or its bit in its frame's map is set.
 //! * I2 objects go between maps and magazines, and frames between the slab and the memory, inside a move of a
 //!   magazine's (`Stash::begin_move`), which is counted.
-//! * I3 `Core` stays where it is while an object can still come back: its frames point to it.
+//! * I3 `SlabCore` stays where it is while an object can still come back: its frames point to it.
 //!
 //! # Depots
 //! CPUs whose numbers are next to each other share a depot with frames of its own. An object goes back to its frame's
@@ -94,12 +94,12 @@ const MAGAZINE_BATCH: usize = 24;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Slab<P: Platform, T, F: FrameSource<P> = Memory<P>> {
-    core: ManuallyDrop<Box<Core<P, F>>>,
+    core: ManuallyDrop<Box<SlabCore<P, F>>>,
     objects: PhantomData<fn() -> T>,
 }
 
 /// What a slab is, whatever its objects are.
-struct Core<P: Platform, F: FrameSource<P>> {
+struct SlabCore<P: Platform, F: FrameSource<P>> {
     memory: F,
     magazines: PerCpu<P, Magazine<P>>,
     depots: Box<[CachePadded<LockedDepot<P, F>>]>,
@@ -151,7 +151,7 @@ impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
         let depot_bits = if memory.options().list_high < SHORT_LISTS { 0 } else { GROUP_BITS };
         let nr_cpus = memory.nr_cpus();
         let depot = |place| CachePadded::new(SpinMutex::classed(Depot::new(memory.clone(), geometry, place)));
-        let core = Core {
+        let core = SlabCore {
             magazines: PerCpu::new(nr_cpus, |_| Magazine::new(magazine_high)),
             depots: (0..nr_cpus.div_ceil(1 << depot_bits)).map(depot).collect(),
             depot_bits,
@@ -265,7 +265,7 @@ impl<P: Platform> Magazine<P> {
     }
 }
 
-impl<P: Platform, F: FrameSource<P>> Core<P, F> {
+impl<P: Platform, F: FrameSource<P>> SlabCore<P, F> {
     /// Returns the object at an address, as a pointer that may reach its frame.
     #[inline(always)]
     fn pointer<T>(&self, object: usize) -> NonNull<T> {
@@ -428,7 +428,7 @@ impl<P: Platform, F: FrameSource<P>> Core<P, F> {
 /// `head` stands in the slot of a deferred object of a slab of `T`.
 unsafe fn release<P: Platform, F: FrameSource<P>>(head: NonNull<RcuHead<P>>) {
     // SAFETY: the head was made from a pointer to the object's frame, which has its slab's place at its end.
-    let core = unsafe { depot::slab_of(head.cast()) }.cast::<Core<P, F>>();
+    let core = unsafe { depot::slab_of(head.cast()) }.cast::<SlabCore<P, F>>();
     // SAFETY: a slab with deferred objects keeps its core (I3).
     let core = unsafe { &*core };
     core.magazines.here().nr_deferred.sub(1);

@@ -74,7 +74,7 @@ struct Group {
 }
 
 /// How far a grace period has come.
-enum Progress {
+enum GraceProgress {
     /// It has ended.
     Complete,
     /// Another one may begin, or this one is to be looked at again.
@@ -145,7 +145,7 @@ impl<P: Processor> Grace<P> {
         }
     }
 
-    fn advance(&self, ticket: u64, urgency: Urgency) -> Progress {
+    fn advance(&self, ticket: u64, urgency: Urgency) -> GraceProgress {
         match &*self.groups {
             [only] => self.advance_one(&only.group, ticket),
             _ => self.advance_many(ticket, urgency),
@@ -153,69 +153,69 @@ impl<P: Processor> Grace<P> {
     }
 
     /// Where there is one group.
-    fn advance_one(&self, only: &SpinMutex<P, Group, ScanLock>, ticket: u64) -> Progress {
+    fn advance_one(&self, only: &SpinMutex<P, Group, ScanLock>, ticket: u64) -> GraceProgress {
         while !self.numbers.is_complete(ticket) {
             // A look leaves the driver its line; a try would take it.
             if only.is_locked() {
-                return Progress::GroupBusy { group: 0 };
+                return GraceProgress::GroupBusy { group: 0 };
             }
-            let Some(mut group) = only.try_lock() else { return Progress::GroupBusy { group: 0 } };
+            let Some(mut group) = only.try_lock() else { return GraceProgress::GroupBusy { group: 0 } };
             if !self.numbers.is_at_work() {
                 self.numbers.begin();
                 group.look(&self.readers);
             }
             if let Some((cpu, word)) = group.first_inside(&self.readers) {
-                return Progress::Blocked { cpu, word };
+                return GraceProgress::Blocked { cpu, word };
             }
             self.numbers.end();
         }
-        Progress::Complete
+        GraceProgress::Complete
     }
 
-    fn advance_many(&self, ticket: u64, urgency: Urgency) -> Progress {
+    fn advance_many(&self, ticket: u64, urgency: Urgency) -> GraceProgress {
         while !self.numbers.is_complete(ticket) {
             let progress = match self.numbers.open() {
                 Some(number) => self.look(number, urgency),
                 None => self.begin(urgency),
             };
-            if !matches!(progress, Progress::Again) {
+            if !matches!(progress, GraceProgress::Again) {
                 return progress;
             }
         }
-        Progress::Complete
+        GraceProgress::Complete
     }
 
     /// Begins a grace period, unless one is at work or others may as well.
-    fn begin(&self, urgency: Urgency) -> Progress {
+    fn begin(&self, urgency: Urgency) -> GraceProgress {
         // A look, as above.
         if urgency == Urgency::Patient || self.root.is_locked() {
-            return Progress::RootBusy;
+            return GraceProgress::RootBusy;
         }
-        let Some(_root) = self.root.try_lock() else { return Progress::RootBusy };
+        let Some(_root) = self.root.try_lock() else { return GraceProgress::RootBusy };
         if !self.numbers.is_at_work() {
             // Relaxed: nobody counts down before the grace period is open, which the fence in `begin` orders.
             self.nr_groups_left.store(self.groups.len(), Ordering::Relaxed);
             self.numbers.begin();
             self.numbers.let_look();
         }
-        Progress::Again
+        GraceProgress::Again
     }
 
     /// Looks at the own group; one who waits looks at all. Says what is in the way.
-    fn look(&self, number: u64, urgency: Urgency) -> Progress {
+    fn look(&self, number: u64, urgency: Urgency) -> GraceProgress {
         let own = self.look_at(self.numbers.group(), number);
-        if urgency != Urgency::Waiting || matches!(own, Progress::Again) {
+        if urgency != Urgency::Waiting || matches!(own, GraceProgress::Again) {
             return own;
         }
         if self.help.is_locked() {
-            return Progress::HelpBusy;
+            return GraceProgress::HelpBusy;
         }
-        let Some(_help) = self.help.try_lock() else { return Progress::HelpBusy };
+        let Some(_help) = self.help.try_lock() else { return GraceProgress::HelpBusy };
         let mut first = own;
         for group in 0..self.groups.len() {
             match (self.look_at(group, number), &first) {
-                (Progress::Again, _) => return Progress::Again,
-                (other, Progress::Through { .. }) => first = other,
+                (GraceProgress::Again, _) => return GraceProgress::Again,
+                (other, GraceProgress::Through { .. }) => first = other,
                 _ => {}
             }
         }
@@ -223,32 +223,32 @@ impl<P: Processor> Grace<P> {
     }
 
     /// Looks at a group; the last one that is through ends the grace period.
-    fn look_at(&self, place: usize, number: u64) -> Progress {
+    fn look_at(&self, place: usize, number: u64) -> GraceProgress {
         let leaf = &self.groups[place];
         // Relaxed: a hint.
         if leaf.through.load(Ordering::Relaxed) >= number {
-            return Progress::Through { number };
+            return GraceProgress::Through { number };
         }
-        let Some(mut group) = leaf.group.try_lock() else { return Progress::GroupBusy { group: place } };
+        let Some(mut group) = leaf.group.try_lock() else { return GraceProgress::GroupBusy { group: place } };
         if group.is_through(number) {
-            return Progress::Through { number };
+            return GraceProgress::Through { number };
         }
         if group.number < number {
             group.number = number;
             group.look(&self.readers);
         }
         if let Some((cpu, word)) = group.first_inside(&self.readers) {
-            return Progress::Blocked { cpu, word };
+            return GraceProgress::Blocked { cpu, word };
         }
         // Relaxed: as above.
         leaf.through.store(number, Ordering::Relaxed);
         drop(group);
         if !self.count_down() {
-            return Progress::Through { number };
+            return GraceProgress::Through { number };
         }
         let _root = self.root.lock();
         self.numbers.end();
-        Progress::Again
+        GraceProgress::Again
     }
 
     /// Counts a group that is through; says whether it was the last.
@@ -265,29 +265,29 @@ impl<P: Processor> Periods<P> for Grace<P> {
 
     fn drive(&self, ticket: u64, urgency: Urgency) -> Driven {
         match self.advance(ticket, urgency) {
-            Progress::Complete => Driven::Complete,
-            Progress::Blocked { .. } => Driven::Blocked,
+            GraceProgress::Complete => Driven::Complete,
+            GraceProgress::Blocked { .. } => Driven::Blocked,
             _ => Driven::Busy,
         }
     }
 
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool {
         match self.advance(ticket, Urgency::Waiting) {
-            Progress::Complete => return true,
-            Progress::Again => {}
-            Progress::Blocked { cpu, word } => {
+            GraceProgress::Complete => return true,
+            GraceProgress::Again => {}
+            GraceProgress::Blocked { cpu, word } => {
                 P::spin_until_deadline(deadline_ns, || self.readers.get(cpu).has_passed(word));
             }
-            Progress::GroupBusy { group } => {
+            GraceProgress::GroupBusy { group } => {
                 P::spin_until_deadline(deadline_ns, || !self.groups[group].group.is_locked());
             }
-            Progress::HelpBusy => {
+            GraceProgress::HelpBusy => {
                 P::spin_until_deadline(deadline_ns, || !self.help.is_locked());
             }
-            Progress::RootBusy => {
+            GraceProgress::RootBusy => {
                 P::spin_until_deadline(deadline_ns, || !self.root.is_locked());
             }
-            Progress::Through { number } => {
+            GraceProgress::Through { number } => {
                 P::spin_until_deadline(deadline_ns, || self.numbers.open() != Some(number));
             }
         }
