@@ -197,7 +197,8 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     fn is_contended(&self) -> bool;
     /// Says whether anybody holds the lock; true for sure if the caller does.
     fn is_locked(&self) -> bool;
-    /// Returns the writer that has the lock, where the generation keeps track of it: a hint, and none for a moment.
+    /// Returns the writer that has the lock, where the generation keeps track of it (those that spin, and
+    /// `phase-fair`): a hint, and none for a moment.
     fn owner(&self) -> Option<ThreadToken>;
 
     /// Shares the lock until the guard is dropped.

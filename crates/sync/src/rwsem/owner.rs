@@ -50,10 +50,17 @@ impl<P: Processor> Rwsem<P> {
         self.owner.store(word, Ordering::Relaxed);
     }
 
-    /// Says that the calling thread owns the write lock, for those who spin.
+    /// Says whether writers note that they have the lock: for those who spin, and since there are phases, for whoever
+    /// asks.
+    #[inline]
+    fn keeps_owner(&self) -> bool {
+        self.has(Patches::OPTIMISTIC_SPIN) || self.follows(Rules::PHASE_FAIR)
+    }
+
+    /// Says that the calling thread owns the write lock.
     #[inline]
     pub(super) fn note_owner(&self) {
-        if self.has(Patches::OPTIMISTIC_SPIN) {
+        if self.keeps_owner() {
             self.set_owner(P::current().bits() << FLAG_BITS);
         }
     }
@@ -61,7 +68,7 @@ impl<P: Processor> Rwsem<P> {
     /// Says that no writer owns the lock.
     #[inline]
     pub(super) fn forget_owner(&self) {
-        if mutant!(OwnerStale, self.has(Patches::OPTIMISTIC_SPIN) => false) {
+        if mutant!(OwnerStale, self.keeps_owner() => false) {
             self.set_owner(0);
         }
     }

@@ -101,6 +101,23 @@ fn a_sleeper_is_overtaken_no_more_often_than_patience_allows() {
 }
 
 #[test]
+fn a_writer_is_known_where_spinners_look_for_it_and_since_there_are_phases() {
+    for name in SEMAPHORES {
+        let lock = Rwsem::<Native>::of(Generation::named(name).expect("in the list"));
+        let keeps = !["rwsem-2012", "rwsem-steal"].iter().any(|old| name.starts_with(old))
+            || name.contains("+p8")
+            || name.contains("+p9");
+        let keeps = keeps && !["rwsem-v8-p8", "rwsem-v8-no-optspin"].contains(&name);
+        drop(lock.read());
+        let write = lock.write();
+        assert_eq!(lock.owner(), keeps.then(Native::current), "{name}");
+        let read = write.downgrade();
+        assert_eq!(lock.owner(), None, "{name}");
+        drop(read);
+    }
+}
+
+#[test]
 fn a_reader_that_does_not_wait_stays_behind_a_writer_that_does() {
     for generation in [Generation::RWSEM_2012, Generation::RWSEM_V8] {
         let (lock, is_read) = (Rwsem::<Native>::of(generation), Completion::<Native>::new());
