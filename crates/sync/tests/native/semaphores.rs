@@ -107,7 +107,7 @@ fn a_writer_is_known_where_spinners_look_for_it_and_since_there_are_phases() {
         let keeps = !["rwsem-2012", "rwsem-steal"].iter().any(|old| name.starts_with(old))
             || name.contains("+p8")
             || name.contains("+p9");
-        let keeps = keeps && !["rwsem-v8-p8", "rwsem-v8-no-optspin"].contains(&name);
+        let keeps = keeps && !["rwsem-v8-p8", "rwsem-v8-no-optspin"].contains(name);
         drop(lock.read());
         let write = lock.write();
         assert_eq!(lock.owner(), keeps.then(Native::current), "{name}");
