@@ -385,3 +385,20 @@ fn work_once(slab: &Slab<Native, [u64; 60]>, dice: &mut Dice, held: &mut Vec<Non
     }
     assert!(PAGE_BYTES / slab.objects_per_frame() >= 480);
 }
+
+/// Frames know where their slab's depots stand, whatever the slab's owner does with it.
+#[test]
+fn a_slab_may_move_while_objects_wait_for_readers() {
+    in_world(20, Options::default(), |world| {
+        let slab = Slab::<Native, u64>::new(&world.memory);
+        let (waiting, live) = (slab.alloc().expect("plenty"), slab.alloc().expect("plenty"));
+        // SAFETY: the object is ours, and used no more.
+        unsafe { slab.free_deferred(waiting) };
+        let mut slab = std::hint::black_box(slab);
+        let mut other = Slab::<Native, u64>::new(&world.memory);
+        std::mem::swap(&mut slab, &mut other);
+        world.memory.rcu().flush();
+        assert_eq!((other.nr_deferred(), other.nr_live(), slab.nr_live()), (0, 1, 0));
+        free_all(&other, [live]);
+    });
+}

@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::mem;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -112,7 +113,7 @@ impl Order<'_> {
     fn with_instance<D: Design<Explore>>(
         &self,
         memory: &Memory<Explore>,
-        vm: Box<Vm<Explore, D>>,
+        vm: impl Deref<Target = Vm<Explore, D>>,
         semaphore: GenerationOf<Explore, D>,
         nr_free: usize,
     ) -> Ran {

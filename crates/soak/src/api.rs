@@ -23,6 +23,7 @@ use faultless_vm::{
 };
 use std::mem::forget;
 use std::ops::ControlFlow;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -91,7 +92,7 @@ fn instance<D: Design<Native>>(
     region: &HostRegion,
     nr_cpus: usize,
     semaphore: GenerationOf<Native, D>,
-) -> Box<Vm<Native, D>> {
+) -> impl Deref<Target = Vm<Native, D>> {
     let options = Options { poison: true, refcount_bits: 8, list_high: 4, list_batch: 2 };
     // SAFETY: the region is zeroed, ours alone, and outlives the instance: callers drop that first.
     let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, options) }.expect("large enough");

@@ -4,10 +4,11 @@ use faultless_phys::{Kind, Memory, Options};
 use faultless_platform::native::{HostRegion, Native};
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::{Vm, check};
+use std::pin::Pin;
 
 /// An instance with poisoned frames.
 pub(crate) struct World<D: Design<Native>> {
-    pub vm: Box<Vm<Native, D>>,
+    pub vm: Pin<Box<Vm<Native, D>>>,
 }
 
 impl<D: Design<Native>> World<D> {

@@ -20,8 +20,9 @@ use crate::types::{Area, Space, Spaces};
 use crate::unique::Unique;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::marker::PhantomData;
+use core::marker::{PhantomData, PhantomPinned};
 use core::mem::offset_of;
+use core::pin::Pin;
 use core::ptr::NonNull;
 use faultless_phys::{Cause, FrameSource, Kind, OutOfFrames, Pfn, Slab};
 use faultless_platform::CachePadded;
@@ -41,7 +42,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     ///
     /// A machine serves one instance at a time: it registers its interrupt handler. The calling thread owns a slot.
     /// The spaces' semaphores are of their family's default generation.
-    pub fn new(memory: P::Frames) -> Result<Box<Self>, OutOfFrames> {
+    pub fn new(memory: P::Frames) -> Result<Pin<Box<Self>>, OutOfFrames> {
         Self::with_semaphore(memory, GenerationOf::<P, D>::default())
     }
 
@@ -64,14 +65,14 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_semaphore(memory: P::Frames, semaphore: GenerationOf<P, D>) -> Result<Box<Self>, OutOfFrames> {
+    pub fn with_semaphore(memory: P::Frames, semaphore: GenerationOf<P, D>) -> Result<Pin<Box<Self>>, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let zero_page = frames::alloc_zeroed(&memory, Kind::Reserved)?;
         // SAFETY: just given to us, and ours until `drop`.
         mutant!(ZeroPageCounted, unsafe { memory.page(zero_page).owned() }.stop_counting() => ());
         let lock_stats = Arc::new(LockStats::new(nr_cpus));
         let readers = SemaphoreOf::<P, D>::reader_table(semaphore, PLACES_PER_CPU * nr_cpus);
-        let vm = Box::new(Self {
+        let vm = Box::pin(Self {
             // SAFETY: the place is for this: an area that is freed is no writer's any more.
             areas: unsafe { Slab::with_head_inside(&memory, offset_of!(Area<P, D>, head)) },
             nodes: Slab::new(&memory),
@@ -94,8 +95,9 @@ impl<P: System, D: Design<P>> Vm<P, D> {
                 events: Events::new(nr_cpus),
                 zero_page,
             },
+            _stays: PhantomPinned,
         });
-        // SAFETY: the context is the boxed CPUs, which live until `drop` takes the handler away (I1).
+        // SAFETY: the context is the CPUs of what is pinned, which live until `drop` takes the handler away (I1).
         unsafe { P::set_interrupt_handler(drain::<P>, core::ptr::from_ref(&vm.instance.cpus).cast()) };
         if P::WATCHED {
             vm.memory().tell_names();
@@ -186,8 +188,9 @@ impl<P: System, D: Design<P>> Vm<P, D> {
 
     /// Sets the hook for memory tags; before that, pages have none.
     /// A machine that has tags calls it once, before its first space; [`SoftwareTags`](crate::SoftwareTags) has an example.
-    pub fn set_memory_tags(&mut self, tags: Arc<dyn MemoryTags>) {
-        self.instance.tags = Some(tags);
+    pub fn set_memory_tags(self: Pin<&mut Self>, tags: Arc<dyn MemoryTags>) {
+        // SAFETY: nothing is moved.
+        unsafe { self.get_unchecked_mut() }.instance.tags = Some(tags);
     }
 
     /// Returns the hook for memory tags.

@@ -27,6 +27,7 @@
 //! of this crate held. Calls may sleep. [`SpaceRef`]s, [`Guest`]s and [`ObjectHandle`]s may be dropped on any thread.
 //!
 //! ```
+//! use core::pin::Pin;
 //! use faultless_phys::{Memory, Options};
 //! use faultless_platform::native::{HostRegion, Machine, Native};
 //! use faultless_vm::{Backing, Guest, Limits, MapOptions, MapRequest, Placement, Populate, Protection, Vm};
@@ -35,7 +36,7 @@
 //! Machine::new(2).attach(|| {
 //!     // SAFETY: the region is zeroed, ours alone, and outlives the instance.
 //!     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
-//!     let vm: Box<Vm<Native>> = Vm::new(memory)?;
+//!     let vm: Pin<Box<Vm<Native>>> = Vm::new(memory)?;
 //!     let space = vm.create_space(Limits::default())?;
 //!     let address = space.mmap(&MapRequest {
 //!         placement: Placement::Anywhere,
@@ -56,19 +57,40 @@
 //! # Who outlives whom
 //! Spaces and objects borrow their instance:
 //! ```compile_fail,E0515
+//! # use core::pin::Pin;
 //! # use faultless_platform::native::Native;
 //! # use faultless_sync::Rwsem;
 //! # use faultless_vm::{design::VmaLock, Limits, SpaceRef, Vm};
-//! fn made<'vm>(vm: Box<Vm<Native, VmaLock<Rwsem<Native>>>>) -> SpaceRef<'vm, Native, VmaLock<Rwsem<Native>>> {
+//! fn made<'vm>(vm: Pin<Box<Vm<Native, VmaLock<Rwsem<Native>>>>>) -> SpaceRef<'vm, Native, VmaLock<Rwsem<Native>>> {
 //!     vm.create_space(Limits::default()).unwrap()
 //! }
 //! ```
 //! ```compile_fail,E0515
+//! # use core::pin::Pin;
 //! # use faultless_platform::native::Native;
 //! # use faultless_sync::Rwsem;
 //! # use faultless_vm::{design::VmaLock, ObjectHandle, ObjectSpec, Vm};
-//! fn made<'vm>(vm: Box<Vm<Native, VmaLock<Rwsem<Native>>>>, spec: &ObjectSpec) -> ObjectHandle<'vm, Native> {
+//! fn made<'vm>(vm: Pin<Box<Vm<Native, VmaLock<Rwsem<Native>>>>>, spec: &ObjectSpec) -> ObjectHandle<'vm, Native> {
 //!     vm.create_object(spec).unwrap()
+//! }
+//! ```
+//! An instance stays where it is made, because its machine's interrupt handler and its areas know the place:
+//! ```compile_fail,E0507
+//! # use core::pin::Pin;
+//! # use faultless_platform::native::Native;
+//! # use faultless_sync::Rwsem;
+//! # use faultless_vm::{design::VmaLock, Vm};
+//! fn moved(vm: Pin<Box<Vm<Native, VmaLock<Rwsem<Native>>>>>) -> Vm<Native, VmaLock<Rwsem<Native>>> {
+//!     *vm
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use core::pin::Pin;
+//! # use faultless_platform::native::Native;
+//! # use faultless_sync::Rwsem;
+//! # use faultless_vm::{design::VmaLock, Vm};
+//! fn exchanged(one: &mut Pin<Box<Vm<Native, VmaLock<Rwsem<Native>>>>>, other: &mut Vm<Native, VmaLock<Rwsem<Native>>>) {
+//!     core::mem::swap(one.as_mut().get_mut(), other);
 //! }
 //! ```
 //! A source lives as long as the program:
@@ -81,12 +103,13 @@
 //! ```
 //! All of them may be used by any thread:
 //! ```
+//! # use core::pin::Pin;
 //! # use faultless_platform::native::Native;
 //! # use faultless_sync::Rwsem;
 //! # use faultless_vm::{design::VmaLock, Guest, ObjectHandle, SpaceRef, Vm};
 //! fn is_shared<T: Send + Sync>() {}
 //! type Design = VmaLock<Rwsem<Native>>;
-//! is_shared::<(Box<Vm<Native, Design>>, SpaceRef<'_, Native, Design>)>();
+//! is_shared::<(Pin<Box<Vm<Native, Design>>>, SpaceRef<'_, Native, Design>)>();
 //! is_shared::<(Guest<'_, Native, Design>, ObjectHandle<'_, Native>)>();
 //! ```
 #![no_std]

@@ -71,7 +71,7 @@ pub(crate) fn uniform(tags: &dyn MemoryTags, frame: Pfn) -> Option<u8> {
 /// #     let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) }?;
 /// #     let mut vm = faultless_vm::Vm::<Native>::new(memory)?;
 /// let tags = Arc::new(SoftwareTags::<Native>::new(vm.memory()));
-/// vm.set_memory_tags(Arc::clone(&tags) as Arc<dyn MemoryTags>);
+/// vm.as_mut().set_memory_tags(Arc::clone(&tags) as Arc<dyn MemoryTags>);
 /// let page = vm.zero_page();
 /// tags.fill(page, 3);
 /// tags.set_tag(page, GRANULES - 1, 4);

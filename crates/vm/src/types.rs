@@ -34,6 +34,7 @@ use crate::view::{AreaFlags, AreaView};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
+use core::marker::PhantomPinned;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -253,6 +254,8 @@ pub struct Vm<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) next_root: Unique<P>,
     pub(crate) list: Spaces<P, D>,
     pub(crate) orphans: CachePadded<Orphans<P, Space<P, D>>>,
+    /// The interrupt handler and what areas hold know where the instance lies.
+    pub(crate) _stays: PhantomPinned,
 }
 
 /// An address space; made by [`Vm::create_space`], reached through [`SpaceRef`](crate::SpaceRef).

@@ -15,6 +15,7 @@ use faultless_vm::{
     AccessError, AddressRange, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, Protection,
     SpaceRef, VirtAddr, Vm, check,
 };
+use std::pin::Pin;
 use std::sync::Mutex;
 
 type D = ByEntry<Rwsem<Explore>>;
@@ -41,7 +42,7 @@ fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
 /// A machine, and the instance on it.
 struct Ground {
     machine: Machine,
-    vm: Option<Box<Vm<Explore, D>>>,
+    vm: Option<Pin<Box<Vm<Explore, D>>>>,
 }
 
 impl Ground {

@@ -9,6 +9,7 @@ use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::{Limits, Reason, Vm};
 use std::fmt;
 use std::io::Write;
+use std::pin::Pin;
 
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
@@ -78,7 +79,7 @@ pub fn run(
     Machine::new(1).attach(|| {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let frames = unsafe { Frames::<Cpu>::new(region.base(), region.len_bytes(), 1, FrameOptions::default()) };
-        let vm: Box<Vm<Cpu>> =
+        let vm: Pin<Box<Vm<Cpu>>> =
             Vm::new(frames.map_err(|error| no_memory(&error))?).map_err(|error| no_memory(&error))?;
         let space = vm.create_space(Limits::default()).map_err(|error| no_memory(&error))?;
         let mut memory = Memory::new(&space);

@@ -8,6 +8,7 @@ use faultless_phys::{Memory as Frames, Options};
 use faultless_platform::native::{HostRegion, Machine};
 use faultless_vm::{Backing, Limits, MapOptions, MapRequest, Placement, Populate, Protection, VirtAddr, Vm};
 use std::hint::black_box;
+use std::pin::Pin;
 use std::process::Command;
 
 const BASE: u64 = 0x10_0000_0000;
@@ -36,7 +37,7 @@ fn run(does_load: bool) {
     Machine::new(1).attach(|| {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let frames = unsafe { Frames::<Cpu>::new(region.base(), region.len_bytes(), 1, Options::default()) };
-        let vm: Box<Vm<Cpu>> = Vm::new(frames.expect("large enough")).expect("a zero page");
+        let vm: Pin<Box<Vm<Cpu>>> = Vm::new(frames.expect("large enough")).expect("a zero page");
         let space = vm.create_space(Limits::default()).expect("room");
         let request = MapRequest {
             placement: Placement::Fixed(VirtAddr::new(BASE)),
@@ -90,7 +91,7 @@ fn a_thread_has_one_memory() {
     Machine::new(1).attach(|| {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let frames = unsafe { Frames::<Cpu>::new(region.base(), region.len_bytes(), 1, Options::default()) };
-        let vm: Box<Vm<Cpu>> = Vm::new(frames.expect("large enough")).expect("a zero page");
+        let vm: Pin<Box<Vm<Cpu>>> = Vm::new(frames.expect("large enough")).expect("a zero page");
         let space = vm.create_space(Limits::default()).expect("room");
         let first = Memory::new(&space);
         let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(Memory::new(&space))));

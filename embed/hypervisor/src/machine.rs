@@ -12,14 +12,14 @@ use faultless_vm::{
     Privileges, Protection, Reason, Resolution, SpaceRef, VirtAddr, Vm,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The library's platform on this hardware: threads of the host are virtual processors.
 pub(crate) type Cpu<H> = NativeOf<Tables<H>>;
 
 /// Makes the instance that machines are made from, over the host's `memory`.
-pub fn instance<H: Hardware>(memory: Memory<Cpu<H>>) -> Result<Box<Vm<Cpu<H>>>, OutOfFrames> {
+pub fn instance<H: Hardware>(memory: Memory<Cpu<H>>) -> Result<impl Deref<Target = Vm<Cpu<H>>>, OutOfFrames> {
     Vm::new(memory)
 }
 

@@ -6,6 +6,7 @@
 use crate::cpu::{Cpu, Hardware};
 use crate::ram::Ram;
 use alloc::boxed::Box;
+use core::pin::Pin;
 use core::sync::atomic::{AtomicU8, Ordering};
 use faultless_abi::{Calls, page_fault};
 use faultless_phys::OutOfFrames;
@@ -14,7 +15,7 @@ use faultless_vm::{Access, AccessError, CallError, Guest, Limits, Reason, Resolu
 
 /// All processes' memory.
 pub struct Kernel<H: Hardware> {
-    vm: Box<Vm<Cpu<H>>>,
+    vm: Pin<Box<Vm<Cpu<H>>>>,
 }
 
 /// What becomes of a process after a fault.

@@ -8,6 +8,7 @@ use faultless_sync::Barrier;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{Guest, Limits, ObjectHandle, ObjectSpec, PAGE, SpaceRef, Vm, WriteNotice, ZeroSource};
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,7 @@ impl DesignVisitor<Native> for Make {
 
 struct Subject<D: Design<Native>> {
     machine: Machine,
-    vm: Box<Vm<Native, D>>,
+    vm: Pin<Box<Vm<Native, D>>>,
     name: &'static str,
     more: Locked,
     /// Holds the frames; dropped last.

@@ -2,6 +2,7 @@
 //! semaphore anew.
 
 mod cells;
+mod range_lock;
 mod rcu;
 mod semaphores;
 mod seqcount;

@@ -22,6 +22,7 @@ use faultless_vm::{
     Protection, VirtAddr, Vm, check,
 };
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -331,7 +332,7 @@ fn inboxes_are_locked_with_interrupts_off() {
     let region = HostRegion::reserve(16 << 20).expect("the host has room");
     let lines = Arc::new(InboxLines::default());
     let machine = watched::Machine::new(Machine::new(3), Arc::clone(&lines) as Arc<dyn Sink>);
-    let vm: Box<ToldVm> = told(&machine, || {
+    let vm: Pin<Box<ToldVm>> = told(&machine, || {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
         let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 3, Options::default()) };
         Vm::new(memory.expect("large enough")).expect("a frame for the zero page")

@@ -9,6 +9,7 @@ use faultless_vm::{
     AreaFlags, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, Populate, Protection, SpaceRef,
     VirtAddr, Vm, check,
 };
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ fn generation<D: Tested>() -> Generation {
 
 /// An instance on a machine of its own.
 pub struct World<D: Tested> {
-    pub vm: Box<Vm<Native, D>>,
+    pub vm: Pin<Box<Vm<Native, D>>>,
 }
 
 impl<D: Tested> World<D> {

@@ -21,7 +21,7 @@ fn with_tags<D: Tested>(test: impl FnOnce(&World<D>, &Tagged<'_, D>)) {
     Machine::new(1).attach(|| {
         let mut world = World::<D>::new(&region, 1);
         let tags = Arc::new(SoftwareTags::new(world.vm.memory()));
-        world.vm.set_memory_tags(tags.clone());
+        world.vm.as_mut().set_memory_tags(tags.clone());
         let space = world.space();
         space.mmap(&anonymous(Some(at(0)), 4 * PAGE)).expect("room");
         let tagged = Tagged { tags, guest: Guest::new(&space), space };

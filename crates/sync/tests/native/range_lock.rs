@@ -1,0 +1,57 @@
+//! Range locks: what is claimed together, and what is given out again after somebody had everything.
+
+use faultless_platform::native::{Machine, Native};
+use faultless_sync::{Claim, RangeLock, RangeWriteGuard, RwSemaphore, Rwsem};
+
+type Lock = RangeLock<Native, Rwsem<Native>>;
+
+/// Runs `test` with a lock that gives out parts.
+fn with_divided(test: impl FnOnce(&Lock)) {
+    let lock = Lock::new(Rwsem::new());
+    Machine::new(1).attach(|| {
+        lock.write().divide();
+        test(&lock);
+        assert!(!lock.semaphore().is_locked());
+    });
+}
+
+/// Locks a part for writing.
+fn part(lock: &Lock, start: u64, nr_added: u64, bytes_added: u64) -> RangeWriteGuard<'_, Native, Rwsem<Native>> {
+    lock.write_part(&mut |_| Some(Claim { start, end: start + 2, nr_added, bytes_added })).0
+}
+
+#[test]
+fn what_holders_of_parts_may_add_is_counted_for_all_of_them() {
+    with_divided(|lock| {
+        let (first, second, third) = (part(lock, 0, 1, 10), part(lock, 10, 2, 20), part(lock, 20, 4, 40));
+        assert_eq!(lock.table().claimed(), (7, 70));
+        let third = lock.downgrade(third);
+        assert_eq!(lock.table().claimed(), (3, 30), "who looks adds nothing");
+        drop(first);
+        assert_eq!(lock.table().claimed(), (2, 20), "behind an empty place");
+        let most = part(lock, 0, u64::MAX >> 1, u64::MAX);
+        assert_eq!(lock.table().claimed(), ((u64::MAX >> 1) + 2, u64::MAX), "no sum goes round");
+        drop((second, third, most));
+        assert_eq!(lock.table().claimed(), (0, 0));
+    });
+}
+
+#[test]
+fn parts_are_given_out_again_after_somebody_had_everything() {
+    with_divided(|lock| {
+        let are_given_out = || {
+            let (low, high) = (part(lock, 0, 0, 0), part(lock, 10, 0, 0));
+            lock.is_divided() && !low.is_whole() && !high.is_whole()
+        };
+        assert!(are_given_out());
+        let all = lock.write();
+        assert!(all.is_whole() && lock.try_read(0..1).is_none());
+        drop(all);
+        assert!(are_given_out(), "after a writer of everything");
+
+        let all = lock.downgrade(lock.write());
+        assert!(lock.try_read(5..6).is_some(), "others look, too");
+        drop(all);
+        assert!(are_given_out(), "after one that let others look");
+    });
+}
