@@ -10,10 +10,11 @@
 //! fault                                          map call
 //! walk; the entry promises the access?           lock the range and a page on each side (`ranges`)
 //! take a frame                                   take what it adds from the limits, make the tables it needs
-//! lock the leaf table; the same entry? page      change each entry, under its table's lock
+//! lock the leaf table; the same entry? page      lock the range's tables; change each entry; unlock the tables
 //!                                                shoot down, free; unlock the range
 //! ```
-//! A fault takes no lock of a space, and no map call waits for a fault. Nothing else is shared by two calls on disjoint
+//! A fault takes no lock of a space, and no map call waits for a fault but while it has its table locked. A call is one
+//! step for faults, however many tables its range has. Nothing else is shared by two calls on disjoint
 //! ranges but counters.
 //!
 //! # What it can't

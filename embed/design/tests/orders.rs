@@ -10,13 +10,14 @@ use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::Processor;
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, Promises};
+use faultless_vm::design::{Design, EntryChange, MapLock, Promises, Tally};
 use faultless_vm::{
-    AccessError, AddressRange, AreaFlags, Backing, Guest, Limits, MapRequest, PAGE, Placement, Populate, Protection,
-    SpaceRef, VirtAddr, Vm, check,
+    Access, AccessError, AddressRange, AreaFlags, Backing, Guest, Limits, MapRequest, Mode, PAGE, PageRange, Placement,
+    Populate, Protection, Reason, Resolution, SpaceRef, VirtAddr, Vm, check,
 };
 use std::pin::Pin;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 type D = ByEntry<Rwsem<Explore>>;
 type Played<'a> = dyn Fn(usize, &Guest<'static, Explore, D>) + Sync + 'a;
@@ -24,6 +25,8 @@ type Played<'a> = dyn Fn(usize, &Guest<'static, Explore, D>) + Sync + 'a;
 const NR_CPUS: usize = 3;
 const BASE: u64 = 0x1000_0000;
 const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
+/// What a leaf table spans.
+const SPAN: u64 = 512 * PAGE;
 
 /// Runs `act` on CPU 0 alone.
 fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
@@ -235,6 +238,170 @@ fn two_that_search_get_two_places() {
         found.sort_unstable();
         found.dedup();
         assert_eq!(found.len(), NR_CPUS, "seed {seed}: two got one place");
+    }
+}
+
+/// Maps, protects and unmaps across a border between two tables, or beside it: all have one table in common.
+#[test]
+fn calls_across_tables_end_and_do_not_disturb_each_other() {
+    let ground = Ground::new();
+    let play: &Played<'_> = &|cpu, guest| {
+        let start = [BASE - PAGE, BASE + 4 * PAGE, BASE + SPAN - PAGE][cpu];
+        own_pages(guest, start);
+        map(guest.space(), start, 2, RW);
+        guest.space().mprotect(AddressRange::new(VirtAddr::new(start), 2 * PAGE), Protection::READ).expect("mapped");
+        for page in [start, start + PAGE] {
+            let forbidden = AccessError::Forbidden { address: VirtAddr::new(page) };
+            assert_eq!(guest.store(VirtAddr::new(page), 1).map(drop), Err(forbidden));
+        }
+        own_pages(guest, start);
+    };
+    ground.in_every_order(play);
+    ground.in_random_orders(150, play);
+}
+
+/// What an access to one page says about when it was made, in a range that is mapped, protected and unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    Mapped,
+    Protected,
+    /// Before it was mapped, or after it was unmapped.
+    Nothing,
+}
+
+fn store_sees(guest: &Guest<'_, Explore, D>, page: u64) -> Seen {
+    match guest.store(VirtAddr::new(page), 1) {
+        Ok(_) => Seen::Mapped,
+        Err(AccessError::Forbidden { .. }) => Seen::Protected,
+        Err(AccessError::NotMapped { .. }) => Seen::Nothing,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The pages lie in two tables, and nobody has touched them: each store is a fault.
+#[test]
+fn no_fault_sees_a_call_half_way() {
+    let play: &Played<'_> = &|cpu, guest| {
+        let both = AddressRange::new(VirtAddr::new(BASE - PAGE), 2 * PAGE);
+        if cpu == 0 {
+            map(guest.space(), BASE - PAGE, 2, RW);
+            guest.space().mprotect(both, Protection::READ).expect("mapped");
+            guest.space().munmap(both).expect("valid");
+            return;
+        }
+        // CPU 2 looks at the upper one first.
+        let [first, then] = if cpu == 1 { [BASE - PAGE, BASE] } else { [BASE, BASE - PAGE] };
+        let (first, then) = (store_sees(guest, first), store_sees(guest, then));
+        assert!(first == Seen::Nothing || then >= first, "CPU {cpu}: {first:?}, then {then:?}");
+    };
+    let ground = Ground::new();
+    ground.in_every_order(play);
+    ground.in_random_orders(300, play);
+}
+
+/// Pages whose rights CPU 0 changes by one cursor, in two tables, and one in a table beside them.
+struct HalfWay {
+    before: AreaFlags,
+    after: AreaFlags,
+    /// What CPU 1 tries meanwhile.
+    access: Access,
+    /// Pages whose entries were decided about.
+    nr_decided: AtomicU64,
+    /// Faults that began half way, in the range and beside it.
+    nr_waited: AtomicU64,
+    nr_beside: AtomicU64,
+}
+
+impl HalfWay {
+    const NR_PAGES: u64 = 4;
+    const START: u64 = BASE - 2 * PAGE;
+    const BESIDE: u64 = BASE + SPAN;
+
+    fn new(before: AreaFlags, after: AreaFlags, access: Access) -> Self {
+        let [nr_decided, nr_waited, nr_beside] = Default::default();
+        Self { before, after, access, nr_decided, nr_waited, nr_beside }
+    }
+
+    fn play(&self, cpu: usize, guest: &Guest<'static, Explore, D>) {
+        match cpu {
+            0 => self.change(guest),
+            1 => [BASE + PAGE, BASE - 2 * PAGE].iter().for_each(|&page| self.fault_in_range(guest, page)),
+            _ => self.fault_beside(guest),
+        }
+    }
+
+    fn change(&self, guest: &Guest<'static, Explore, D>) {
+        self.nr_decided.store(0, Ordering::Relaxed);
+        map(guest.space(), Self::BESIDE, 1, RW);
+        map(guest.space(), Self::START, Self::NR_PAGES, self.before);
+        let view = Promises::of(guest.space());
+        let range = PageRange::new(VirtAddr::new(Self::START), Self::NR_PAGES * PAGE).expect("user memory");
+        let _held = view.lock().write(range.addresses());
+        let (mut before, mut after) = (Tally::default(), Tally::default());
+        before.add(range, self.before.protection());
+        after.add(range, self.after.protection());
+        view.recount(before.sizes(), after.sizes(), u64::MAX).expect("no limit");
+        view.cursor(range).change(|page, _| {
+            let number = (page - range.start()) / PAGE + 1;
+            self.nr_decided.fetch_max(number, Ordering::Relaxed);
+            EntryChange::Protect(self.after.protection())
+        });
+    }
+
+    /// Returns how far the change is, if it is half way.
+    fn half_way(&self) -> Option<u64> {
+        Some(self.nr_decided.load(Ordering::Relaxed)).filter(|nr| (1..Self::NR_PAGES).contains(nr))
+    }
+
+    /// One that begins half way is answered when all is done, by what is then allowed.
+    fn fault_in_range(&self, guest: &Guest<'static, Explore, D>, page: u64) {
+        let began = self.half_way();
+        let answer = loop {
+            match guest.space().handle_fault(VirtAddr::new(page), self.access, Mode::User) {
+                Resolution::Retry => {}
+                answer => break answer,
+            }
+        };
+        if began.is_some() {
+            self.nr_waited.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(self.half_way(), None, "{page:x} is answered half way");
+            let right = match self.access {
+                Access::Read => AreaFlags::READ,
+                Access::Write => AreaFlags::WRITE,
+                Access::Fetch => AreaFlags::EXEC,
+            };
+            assert_eq!(answer == Resolution::Killed(Reason::AccErr), !self.after.contains(right), "{answer:?}");
+        }
+    }
+
+    /// One in another table waits for nothing.
+    fn fault_beside(&self, guest: &Guest<'static, Explore, D>) {
+        let began = self.half_way();
+        let answer = guest.space().handle_fault(VirtAddr::new(Self::BESIDE), Access::Write, Mode::User);
+        if began.is_some() {
+            assert_eq!(answer, Resolution::Resolved);
+            self.nr_beside.fetch_add(u64::from(self.half_way() == began), Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_fault_in_any_table_of_a_range_waits_for_the_whole_change_and_one_beside_it_goes_on() {
+    let rwx = RW | AreaFlags::EXEC;
+    let cases = [
+        (RW, AreaFlags::READ, Access::Write),
+        (AreaFlags::READ, RW, Access::Write),
+        // A fetch that is refused makes the page.
+        (RW, rwx, Access::Fetch),
+        (rwx, RW, Access::Fetch),
+        (AreaFlags::empty(), RW, Access::Read),
+    ];
+    let ground = Ground::new();
+    for (before, after, access) in cases {
+        let half_way = HalfWay::new(before, after, access);
+        ground.in_every_order(&|cpu, guest| half_way.play(cpu, guest));
+        let [nr_waited, nr_beside] = [&half_way.nr_waited, &half_way.nr_beside].map(|nr| nr.load(Ordering::Relaxed));
+        assert!(nr_waited > 0 && nr_beside > 0, "{access:?}: {nr_waited} waited, {nr_beside} went on");
     }
 }
 

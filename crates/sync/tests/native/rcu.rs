@@ -129,61 +129,79 @@ fn a_batch_runs_by_poll_once_its_grace_period_is_over() {
     });
 }
 
+/// Two threads: a writer defers objects while the reader is in a section, and goes on while it is in its next.
+struct TwoSections {
+    rcu: Rcu<Native, 1>,
+    nr_freed: Arc<Word>,
+    is_reading: Completion<Native>,
+    has_deferred: Completion<Native>,
+    is_reading_again: Completion<Native>,
+    is_done: Completion<Native>,
+}
+
+impl TwoSections {
+    fn new() -> Self {
+        let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Completion::new());
+        let (rcu, nr_freed) = (Rcu::with_batch(2), Arc::new(Word::new(0)));
+        Self { rcu, nr_freed, is_reading, has_deferred, is_reading_again, is_done }
+    }
+
+    fn nr_freed(&self) -> u64 {
+        self.nr_freed.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, nr_objects: usize, in_the_second: impl FnOnce()) {
+        self.is_reading.wait();
+        (0..nr_objects).for_each(|_| defer(&self.rcu, Object::boxed(&self.nr_freed)));
+        assert_eq!(self.nr_freed(), 0, "the reader is in the way");
+        self.has_deferred.set();
+        self.is_reading_again.wait();
+        in_the_second();
+        self.is_done.set();
+    }
+
+    fn read(&self, between: impl FnOnce()) {
+        let first = self.rcu.read();
+        self.is_reading.set();
+        Native::spin_until(|| self.has_deferred.is_set());
+        drop(first);
+        between();
+        let _second = self.rcu.read();
+        self.is_reading_again.set();
+        Native::spin_until(|| self.is_done.is_set());
+    }
+}
+
 #[test]
 fn a_batch_is_not_put_off_by_later_ones() {
-    let (rcu, nr_freed) = (Rcu::<Native, 1>::with_batch(2), Arc::new(Word::new(0)));
-    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Completion::<Native>::new());
+    let both = TwoSections::new();
     on(2, 2, |thread| {
         if thread == 0 {
-            is_reading.wait();
-            defer(&rcu, Object::boxed(&nr_freed));
-            defer(&rcu, Object::boxed(&nr_freed));
-            assert_eq!(nr_freed.load(Ordering::Relaxed), 0, "the reader is in the way");
-            has_deferred.set();
-            is_reading_again.wait();
-            // The grace periods of both are over, that of the third is not.
-            defer(&rcu, Object::boxed(&nr_freed));
-            assert_eq!(nr_freed.load(Ordering::Relaxed), 2);
-            is_done.set();
+            both.write(2, || {
+                // The grace periods of both are over, that of the third is not.
+                defer(&both.rcu, Object::boxed(&both.nr_freed));
+                assert_eq!(both.nr_freed(), 2);
+            });
         } else {
-            let first = rcu.read();
-            is_reading.set();
-            Native::spin_until(|| has_deferred.is_set());
-            drop(first);
-            rcu.synchronize();
-            let _second = rcu.read();
-            is_reading_again.set();
-            Native::spin_until(|| is_done.is_set());
+            both.read(|| both.rcu.synchronize());
         }
     });
-    on(2, 1, |_| rcu.flush());
-    assert_eq!(nr_freed.load(Ordering::Relaxed), 3);
+    on(2, 1, |_| both.rcu.flush());
+    assert_eq!(both.nr_freed(), 3);
 }
 
 #[test]
 fn a_grace_period_waits_for_no_section_that_began_after_it() {
-    let (rcu, nr_freed) = (Rcu::<Native, 1>::with_batch(2), Arc::new(Word::new(0)));
-    let [is_reading, has_deferred, is_reading_again, is_done] = core::array::from_fn(|_| Completion::<Native>::new());
+    let both = TwoSections::new();
     on(2, 2, |thread| {
         if thread == 0 {
-            is_reading.wait();
-            defer(&rcu, Object::boxed(&nr_freed));
-            rcu.poll();
-            assert_eq!(nr_freed.load(Ordering::Relaxed), 0, "the reader is in the way");
-            has_deferred.set();
-            is_reading_again.wait();
-            // More often than the CPU may be patient.
-            (0..200).for_each(|_| rcu.poll());
-            assert_eq!(nr_freed.load(Ordering::Relaxed), 1);
-            is_done.set();
+            both.write(1, || {
+                // More often than the CPU may be patient.
+                (0..200).for_each(|_| both.rcu.poll());
+                assert_eq!(both.nr_freed(), 1);
+            });
         } else {
-            let first = rcu.read();
-            is_reading.set();
-            Native::spin_until(|| has_deferred.is_set());
-            drop(first);
-            let _second = rcu.read();
-            is_reading_again.set();
-            Native::spin_until(|| is_done.is_set());
+            both.read(|| ());
         }
     });
 }

@@ -305,8 +305,4 @@ impl<P: System> EntryLock<P> for SpeculativeLock<'_, P> {
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::try_alloc(memory, Kind::Anonymous)
     }
-
-    fn root(&self, page: &PageFault<'_, P>) -> u64 {
-        page.view.root
-    }
 }

@@ -47,10 +47,9 @@ use crate::area::Area;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{Found, Missed};
-use crate::fault::{EntryLock, Fault, Handled, PageFault, resolve};
+use crate::fault::{EntryLock, Fault, Handled, resolve};
 use crate::space::{Areas, Space, WholeSpace};
 use crate::system::System;
-use crate::translations::leaf_guard::LeafGuard;
 use core::ptr::NonNull;
 use faultless_platform::CachePadded;
 use faultless_platform::mutant;
@@ -152,14 +151,4 @@ fn under_area_lock<P: System, S: RwSemaphore<P>>(
 /// Locks the page table and nothing else: the area's lock keeps it as it is.
 struct LeafLock;
 
-impl<P: System> EntryLock<P> for LeafLock {
-    #[inline(always)]
-    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.memory(), page.leaf))
-    }
-
-    #[inline]
-    fn root(&self, page: &PageFault<'_, P>) -> u64 {
-        page.view.root
-    }
-}
+impl<P: System> EntryLock<P> for LeafLock {}

@@ -10,7 +10,6 @@ use crate::events::GiveUp;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::{Space, SpaceReadGuard};
 use crate::system::System;
-use crate::translations::leaf_guard::LeafGuard;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
@@ -226,11 +225,6 @@ struct ClassicLock<'g> {
 }
 
 impl<P: System> EntryLock<P> for ClassicLock<'_> {
-    #[inline(always)]
-    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.memory(), page.leaf))
-    }
-
     #[inline]
     fn root(&self, _: &PageFault<'_, P>) -> u64 {
         (self.root)()

@@ -101,16 +101,23 @@ impl<P: System> Copy for PageFault<'_, P> {}
 
 /// How a design locks a page's entry for the commit.
 pub(crate) trait EntryLock<P: System> {
-    /// Locks the entry, after all that the design checks.
+    /// Locks the entry, after all that the design checks: where something else keeps the area as it is, its table
+    /// alone.
+    #[inline(always)]
     #[track_caller]
-    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp>;
+    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
+        Ok(LeafGuard::lock(page.memory(), page.leaf))
+    }
     /// Takes a frame for the page that is about to be made; its content is anything.
     #[inline(always)]
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::alloc(memory, Kind::Anonymous)
     }
     /// Returns the area's reverse-map root for a page that is about to be made.
-    fn root(&self, page: &PageFault<'_, P>) -> u64;
+    #[inline]
+    fn root(&self, page: &PageFault<'_, P>) -> u64 {
+        page.view.root
+    }
 }
 
 /// Locks the leaf table and nothing else, inside an RCU section: the area is kept as it is by what its design
@@ -118,20 +125,10 @@ pub(crate) trait EntryLock<P: System> {
 pub(crate) struct LockedInSection;
 
 impl<P: System> EntryLock<P> for LockedInSection {
-    #[inline(always)]
-    fn lock<'a>(&self, page: &PageFault<'a, P>) -> Result<LeafGuard<'a, P>, GiveUp> {
-        Ok(LeafGuard::lock(page.memory(), page.leaf))
-    }
-
     /// Without sleeping: frames that wait for a grace period are the classic path's.
     #[inline(always)]
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {
         frames::try_alloc(memory, Kind::Anonymous)
-    }
-
-    #[inline]
-    fn root(&self, page: &PageFault<'_, P>) -> u64 {
-        page.view.root
     }
 }
 

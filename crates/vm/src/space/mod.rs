@@ -10,7 +10,8 @@
 //! 1. the space's lock (`permit`): its semaphore, or a share of it and a part of the space (`ranges`); nobody holds two
 //! 2. areas' locks (`vma-lock`): only a writer waits for one; its readers take 4 and 5 only
 //! 3. the design's index lock; the lock of the parts that are held, under which the index is edited (`ranges`)
-//! 4. a leaf table's lock (source before destination in mremap, parent before child in fork)
+//! 4. a leaf table's lock (source before destination in mremap, parent before child in fork), or those of a range of
+//!    promises, ascending (`translations::counted`)
 //! 5. inboxes, the list of spaces, the frame source's locks
 //!
 //! Fetches of memory objects and waits for grace periods happen without 3 to 5; fetches without 1 and 2. A trylock

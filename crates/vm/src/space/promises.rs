@@ -1,11 +1,14 @@
 //! The interface for designs without areas: their page-table entries are the map.
 //!
 //! # Guarantee
-//! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`Cursor`] is dropped, no CPU
-//! has a translation that is stronger than the entries, and the frames and tables that went are given back.
+//! Each change of an entry is one compare-and-swap under its leaf table's lock. A change of a cursor's range is one
+//! step for faults: none is answered by an entry from before it after another was answered by one from after it. When
+//! a [`Cursor`] is dropped, no CPU has a translation that is stronger than the entries, and the frames and tables that
+//! went are given back.
 //!
 //! The design's own lock keeps other map calls out of a cursor's range. Faults, and calls on other ranges, run beside
-//! the cursor, even in the same tables.
+//! the cursor, and wait where they need a table of a range that changes. A page that is there is used without a fault:
+//! the hardware sees one entry after the other change.
 //!
 //! A table goes with the last of its entries: `translations::counted`.
 
@@ -212,8 +215,12 @@ impl<P: System, D: Design<P>> Cursor<'_, P, D> {
         self.entries.hold_tables()
     }
 
-    /// Changes the entries of those pages of the range that have a table. `decide` may be asked again about a page
-    /// whose accessed and dirty bits a CPU set meanwhile.
+    /// Changes the entries of those pages of the range that have a table, in one step for faults. `decide` may be asked
+    /// again about a page whose accessed and dirty bits a CPU set meanwhile.
+    ///
+    /// All tables of the range are locked meanwhile, by spin locks: `decide` does not sleep, and calls nothing that
+    /// faults or changes entries there. A range of which more goes than can be kept track of without memory is shot
+    /// down under the locks.
     pub fn change(&mut self, mut decide: impl FnMut(VirtAddr, Entry) -> EntryChange) {
         self.entries.change(&mut |page, entry| decide(page, entry).apply(entry));
     }

@@ -1,13 +1,14 @@
 //! Leaf tables that count their entries and are freed with the last of them, for maps that consist of entries alone.
 //!
 //! # Guarantee
-//! Each change of an entry is one compare-and-swap under its leaf table's lock. When a [`CountedEntries`] is dropped,
-//! no CPU has a translation that is stronger than the entries, and the frames and tables that went are freed.
+//! Each change of an entry is one compare-and-swap under its leaf table's lock, and a change of a range is one step for
+//! faults: all tables of the range are locked meanwhile (`locks`). When a [`CountedEntries`] is dropped, no CPU has a
+//! translation that is stronger than the entries, and the frames and tables that went are freed.
 //!
 //! A caller whose decision panics has changed the entries before that one, and what counts them says so.
 //!
 //! The caller keeps others that change entries out of the range. Faults, and changes of other ranges, run beside it,
-//! even in the same tables.
+//! and wait where they need one of its tables.
 //!
 //! # Invariants
 //! * I1 a leaf table counts its entries that are not empty, and the changes that hold it: in the index word of its
@@ -24,19 +25,22 @@
 //! ```
 //! Forbidden: an entry is set in a table that is not in the tree.
 
+mod locks;
+#[cfg(test)]
+mod tests;
+
 use super::Translations;
 use super::gather::Gather;
 use super::rights::is_weaker;
 use super::slot::Slot;
-use super::table::{Leaf, TableMap, Tables, load};
+use super::table::{TableMap, Tables, load};
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::entry::Entry;
 use crate::system::System;
-use core::cell::Cell;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, Ordering};
-use faultless_sync::RcuGuard;
+use locks::{LockedLeaf, LockedTables};
 
 impl<P: System> Translations<P> {
     /// Visits the entries of a range that are not empty, ascending, each as it is at some instant; tables may go
@@ -70,52 +74,10 @@ pub(crate) struct CountedEntries<'a, P: System> {
     held: u64,
 }
 
-/// A leaf table in the tree, and its lock: as long as it is held, the table stays there.
-struct LockedLeaf<'a, P: System> {
-    leaf: Leaf<'a, P>,
-    memory: &'a P::Frames,
-    /// Entries that are more by now than the table counts.
-    added: Cell<i64>,
-    _map: TableMap<'a, P>,
-    _looking: RcuGuard<'a, P>,
-}
-
-impl<'a, P: System> LockedLeaf<'a, P> {
-    fn lock(translations: &'a Translations<P>, address: u64) -> Option<Self> {
-        let memory = translations.memory();
-        let looking = translations.look();
-        loop {
-            let leaf = translations.tables.walk(memory, address)?;
-            let map = TableMap::<P>::new(memory, leaf.table);
-            memory.page(leaf.table).lock().lock();
-            let locked = Self { leaf, memory, added: Cell::new(0), _map: map, _looking: translations.look() };
-            if leaf.parent_entry(memory) == leaf.parent.1 {
-                drop(looking);
-                return Some(locked);
-            }
-        }
-    }
-
-    /// Adds to the table's count (I1); says whether nothing is left.
-    fn count(&self, added: i64) -> bool {
-        // SAFETY: whoever holds the lock of a table in the tree may use its words.
-        let count = unsafe { self.memory.page(self.leaf.table).owned() }.index();
-        // Relaxed: under the table's lock.
-        let now = count.load(Ordering::Relaxed).wrapping_add_signed(added);
-        count.store(now, Ordering::Relaxed);
-        now == 0
-    }
-}
-
-impl<P: System> Drop for LockedLeaf<'_, P> {
-    fn drop(&mut self) {
-        // Something if a decision has panicked.
-        if self.added.get() != 0 {
-            self.count(self.added.get());
-        }
-        // SAFETY: locked by `lock`.
-        unsafe { self.memory.page(self.leaf.table).lock().unlock() };
-    }
+/// A change of all entries of the range, whose tables are locked; unlocks them when it is dropped.
+struct Change<'c, 'a, P: System> {
+    entries: &'c mut CountedEntries<'a, P>,
+    tables: LockedTables<'a, P>,
 }
 
 impl<'a, P: System> CountedEntries<'a, P> {
@@ -132,28 +94,41 @@ impl<'a, P: System> CountedEntries<'a, P> {
             // Tables above the leaves stay (I3), so no section is needed; the leaf is walked to again.
             self.translations.tables.walk_or_grow(self.translations.memory(), self.held)?;
             if let Some(locked) = LockedLeaf::lock(self.translations, self.held) {
-                locked.count(1);
+                add_to_count::<P>(locked.memory, locked.leaf.table, 1);
                 self.held = Tables::<P>::leaf_end(self.held).min(self.range.end().get());
             }
         }
         Ok(())
     }
 
-    /// Changes the entry of each page of the range that has a table to what `decide` returns. `decide` is asked again
-    /// if a CPU sets the entry's accessed or dirty bit meanwhile.
+    /// Changes the entry of each page of the range that has a table to what `decide` returns, in one step for faults.
+    /// `decide` is asked again if a CPU sets the entry's accessed or dirty bit meanwhile.
     pub(crate) fn change(&mut self, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) {
-        let translations = self.translations;
-        translations.tables.for_each_leaf(translations.memory(), self.range.numbers(), &mut |_, part| {
-            let mut position = part.start;
-            while position < part.end {
-                position = self.change_leaf(position..part.end, decide);
-                if self.gather.is_full() {
-                    self.gather.flush();
-                }
+        let tables = LockedTables::lock(self.translations, self.range.numbers());
+        let change = Change { entries: self, tables };
+        change.tables.for_each(&mut |table, part| change.entries.change_table(table, part, decide));
+    }
+
+    /// Changes entries of one table, which is locked.
+    fn change_table(&mut self, table: Pfn, part: Range<u64>, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) {
+        let memory = self.translations.memory();
+        let _map = TableMap::<P>::new(memory, table);
+        for address in part.step_by(PAGE as usize) {
+            if self.gather.is_full() {
+                self.gather.flush();
             }
-            true
-        });
-        self.count_freed();
+            let slot = Tables::<P>::leaf_slot(memory, table, address);
+            let (old, new) = exchange(slot, |entry| decide(VirtAddr::new(address), entry));
+            if old.is_empty() != new.is_empty() {
+                add_to_count::<P>(memory, table, if new.is_empty() { -1 } else { 1 });
+            }
+            if has_page(old) && !has_page(new) {
+                self.nr_freed += u64::from(old.holds_frame());
+                self.gather.add(address, old);
+            } else if is_weaker(old, new) {
+                self.gather.note_weakened();
+            }
+        }
     }
 
     /// Takes what was taken away off the resident size.
@@ -164,46 +139,44 @@ impl<'a, P: System> CountedEntries<'a, P> {
         }
     }
 
-    /// Changes entries of one table until the gather is full; returns where it stopped.
-    fn change_leaf(&mut self, part: Range<u64>, decide: &mut dyn FnMut(VirtAddr, Entry) -> Entry) -> u64 {
-        let Some(locked) = LockedLeaf::lock(self.translations, part.start) else { return part.end };
-        let mut position = part.start;
-        while position < part.end && !self.gather.is_full() {
-            let slot = Tables::<P>::leaf_slot(locked.memory, locked.leaf.table, position);
-            let (old, new) = exchange(slot, |entry| decide(VirtAddr::new(position), entry));
-            locked.added.set(locked.added.get() + i64::from(!new.is_empty()) - i64::from(!old.is_empty()));
-            if has_page(old) && !has_page(new) {
-                self.nr_freed += u64::from(old.holds_frame());
-                self.gather.add(position, old);
-            } else if is_weaker(old, new) {
-                self.gather.note_weakened();
-            }
-            position += PAGE;
-        }
-        self.settle(&locked, (part.start, locked.added.take()));
-        position
-    }
-
     /// Adds to the count of an address's table, and takes the table away if nothing is left (I2).
-    fn settle(&mut self, locked: &LockedLeaf<'_, P>, (address, added): (u64, i64)) {
-        if locked.count(added) {
+    fn settle(&mut self, locked: &LockedLeaf<'_, P>, address: u64, added: i64) {
+        if add_to_count::<P>(locked.memory, locked.leaf.table, added) == 0 {
+            let _map = TableMap::<P>::new(locked.memory, locked.leaf.table);
             Tables::<P>::take_out(locked.memory, locked.leaf);
             self.gather.add_table(locked.leaf.table, Tables::<P>::leaf_span(address));
         }
     }
 }
 
+impl<P: System> Drop for Change<'_, '_, P> {
+    fn drop(&mut self) {
+        let entries = &mut *self.entries;
+        self.tables.unlock(&mut |locked, address| entries.settle(locked, address, 0));
+        entries.count_freed();
+    }
+}
+
 impl<P: System> Drop for CountedEntries<'_, P> {
     fn drop(&mut self) {
-        self.count_freed();
         let mut position = self.range.start();
         while position < VirtAddr::new(self.held) {
             if let Some(locked) = LockedLeaf::lock(self.translations, position.get()) {
-                self.settle(&locked, (position.get(), -1));
+                self.settle(&locked, position.get(), -1);
             }
             position = VirtAddr::new(Tables::<P>::leaf_end(position.get()));
         }
     }
+}
+
+/// Adds to a table's count (I1), under its lock; returns the count.
+fn add_to_count<P: System>(memory: &P::Frames, table: Pfn, added: i64) -> u64 {
+    // SAFETY: whoever holds the lock of a table in the tree may use its words.
+    let count = unsafe { memory.page(table).owned() }.index();
+    // Relaxed: under the table's lock.
+    let now = count.load(Ordering::Relaxed).wrapping_add_signed(added);
+    count.store(now, Ordering::Relaxed);
+    now
 }
 
 /// Changes an entry; returns it as it was and as it is.

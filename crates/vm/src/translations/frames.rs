@@ -171,9 +171,10 @@ pub(crate) fn set_owner<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn, roo
     page.index().store(page_offset, Ordering::Relaxed);
 }
 
-/// Links a table that was taken out of the tree to the next.
+/// Links a frame to the next of a list: a table that was taken out of the tree, or that is locked with others, or a
+/// frame of the caller's own.
 pub(crate) fn set_link<P: Platform>(memory: &impl FrameSource<P>, table: Pfn, next: Option<Pfn>) {
-    // SAFETY: who took the frame out of its tree has it alone.
+    // SAFETY: who took the frame out of its tree has it alone; of a table in the tree its lock guards the links.
     let page = unsafe { memory.page(table).owned() };
     // Relaxed: one thread's list. 0 is no frame that was given out: metadata lies there.
     page.links()[0].store(next.map_or(0, |pfn| u64::from(pfn.get())), Ordering::Relaxed);

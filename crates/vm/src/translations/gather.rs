@@ -118,7 +118,8 @@ impl<'a, P: System> Gather<'a, P> {
         self.needs_flush = true;
     }
 
-    /// Shoots down what was cleared and drops the frames; called without any spin lock held.
+    /// Shoots down what was cleared and drops the frames; called without any spin lock held, but maybe those of leaf
+    /// tables, as long as no table was put in (`counted`).
     pub fn flush(&mut self) {
         let cleared =
             self.cleared.take().and_then(|(first, end)| PageRange::between(VirtAddr::new(first), VirtAddr::new(end)));

@@ -15,7 +15,7 @@
 //!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
 //!   away that stand there for nothing, so that the next one needs to look at its own range alone. In a space without
-//!   areas a leaf table stays as long as it counts something (`space::promises`), and those above it as the space does.
+//!   areas a leaf table stays as long as it counts something (`counted`), and those above it as the space does.
 
 use crate::addr::USER_END;
 use crate::entry::Entry;
