@@ -63,7 +63,6 @@ mod writer;
 
 pub use edit::{Edit, Spare};
 pub use node::Node;
-pub(crate) use search::overlapping;
 pub use writer::Writer;
 
 use crate::system::System;

@@ -50,7 +50,12 @@ impl<P: System, T> Index<P, T> {
 
     /// Visits the areas that overlap `range`, ascending.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<T>> + '_ {
-        overlapping(range, |address| self.first_ending_after(address), |entry| entry.start..entry.end)
+        let mut position = Some(range.start);
+        core::iter::from_fn(move || {
+            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
+            position = (entry.end < range.end).then_some(entry.end);
+            Some(entry)
+        })
     }
 
     /// Returns the start of the highest hole of at least `len_bytes` inside `room`, flush with the hole's upper end.
@@ -70,22 +75,6 @@ impl<P: System, T> Index<P, T> {
             .or_else(|| highest_in(root, len_bytes, &room, &found))
             .or_else(|| found(room.start, first.start()))
     }
-}
-
-/// Visits what overlaps `range`, ascending: each as `first_ending_after` finds it when the one before has been visited,
-/// with its `bounds`.
-#[inline]
-pub(crate) fn overlapping<A: Copy + Ord, E>(
-    range: Range<A>,
-    mut first_ending_after: impl FnMut(A) -> Option<E>,
-    bounds: impl Fn(&E) -> Range<A>,
-) -> impl Iterator<Item = E> {
-    let mut position = Some(range.start);
-    core::iter::from_fn(move || {
-        let found = first_ending_after(position?).filter(|found| bounds(found).start < range.end)?;
-        position = Some(bounds(&found).end).filter(|end| *end < range.end);
-        Some(found)
-    })
 }
 
 /// Searches the holes between the areas of a subtree, from above; no part of it that lies beside the room.

@@ -223,42 +223,42 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         (!has_company).then(|| space.index.writer())
     }
 
-    /// Looks something up: as the index's only writer, or else as everybody does.
-    #[inline(always)]
-    fn look_up(
-        self,
-        address: VirtAddr,
-        alone: impl FnOnce(&index::Writer<'g, P, Area<P, D>>, u64) -> Option<index::IndexEntry<Area<P, D>>>,
-        in_company: impl FnOnce(ReadPermit<'g, P, D>, VirtAddr) -> Option<AreaAt<'g, P, D>>,
-    ) -> Option<AreaAt<'g, P, D>> {
-        match self.alone() {
-            Some(index) => alone(&index, address.get()).map(AreaAt::new),
-            None => in_company(self.0, address),
-        }
-    }
-
     /// As [`ReadPermit::containing`].
     #[inline]
     pub(super) fn containing(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
-        self.look_up(address, index::Writer::containing, ReadPermit::containing)
+        match self.alone() {
+            Some(index) => index.containing(address.get()).map(AreaAt::new),
+            None => self.0.containing(address),
+        }
     }
 
     /// As [`ReadPermit::first_ending_after`].
     #[inline]
     pub(super) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
-        self.look_up(address, index::Writer::first_ending_after, ReadPermit::first_ending_after)
+        match self.alone() {
+            Some(index) => index.first_ending_after(address.get()).map(AreaAt::new),
+            None => self.0.first_ending_after(address),
+        }
     }
 
     /// As [`ReadPermit::last_starting_before`].
     #[inline]
     pub(super) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
-        self.look_up(address, index::Writer::last_starting_before, ReadPermit::last_starting_before)
+        match self.alone() {
+            Some(index) => index.last_starting_before(address.get()).map(AreaAt::new),
+            None => self.0.last_starting_before(address),
+        }
     }
 
     /// As [`ReadPermit::overlapping`].
     #[inline]
     pub(super) fn overlapping(self, range: Range<VirtAddr>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
-        index::overlapping(range, move |address| self.first_ending_after(address), |area| area.start..area.end)
+        let mut position = Some(range.start);
+        core::iter::from_fn(move || {
+            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
+            position = (entry.end < range.end).then_some(entry.end);
+            Some(entry)
+        })
     }
 }
 
