@@ -12,7 +12,7 @@
 //! # Invariants
 //! * I1 what there is = `charged` - all credits.
 //! * I2 a credit changes by a call of its own CPU, which holds a share of something ([`RangeLock`](crate::RangeLock)'s
-//!   semaphore), or by who has all of that.
+//!   semaphore), or by who has all of that. A CPU is a slot with one owner, who makes one call at a time.
 //! * I3 a claim is granted if the credit is large enough then, and `charged` at most the limit. Sharers raise `charged`
 //!   by draws alone, and never beyond the limit. So what sharers add keeps what there is at most the limit: it is at
 //!   most `charged` (I1).
@@ -44,8 +44,8 @@
 //!
 //! Model: `tests/models/credit.rs`.
 //!
-//! Source: batches of Linux's `percpu_counter` (`lib/percpu_counter.c`), whose compare with a limit is exact only near it;
-//! the credits of a limit are those of Linux's memory controller (`mm/memcontrol.c`, stocks of pages per CPU).
+//! Source: batches of Linux's `percpu_counter` (`lib/percpu_counter.c`), whose compare with a limit is exact only near
+//! it; the credits of a limit are those of Linux's memory controller (`mm/memcontrol.c`, stocks of pages per CPU).
 
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
@@ -73,11 +73,15 @@ const PARTS_PER_CPU: u64 = 4;
 /// // CPU 1 may not have ten; once the credit is recalled, it may.
 /// assert!(!pages.claim(1, 10, 100));
 /// pages.recall();
+/// assert_eq!(pages.out(), 0);
 /// assert!(pages.claim(1, 10, 100) && !pages.claim(0, 1, 100));
 /// pages.add(1, 10);
 /// // What goes makes room for as much.
 /// pages.take_away(0, 1, 100);
 /// assert!(pages.total() == 99 && pages.claim(1, 1, 100));
+/// // Beyond the limit, where somebody who had all went, a credit is worth nothing.
+/// charged.store(101, Ordering::Relaxed);
+/// assert!(!pages.claim(1, 1, 100));
 /// ```
 pub struct Purses<'a, P: Processor> {
     words: &'a [P::AtomicU64],
@@ -143,7 +147,8 @@ impl<'a, P: Processor> Credit<'a, P> {
         room / (PARTS_PER_CPU * self.purses.nr_cpus() as u64)
     }
 
-    /// Has this CPU's credit be `amount` at least, if the limit allows that; says whether it is. The caller holds a share.
+    /// Raises this CPU's credit to `amount` at least, if the limit allows that; says whether it is so large now. The
+    /// caller holds a share.
     #[must_use = "nothing may be added that was not claimed"]
     pub fn claim(self, cpu: usize, amount: u64, limit: u64) -> bool {
         let own = self.of(cpu);
@@ -179,7 +184,8 @@ impl<'a, P: Processor> Credit<'a, P> {
         own.store(credit.wrapping_sub(amount), Ordering::Relaxed);
     }
 
-    /// Takes away from what there is; the CPU may add as much again, or gives most of it back. The caller holds a share.
+    /// Takes away from what there is; the CPU may add as much again, or gives most of it back. The caller holds a
+    /// share.
     pub fn take_away(self, cpu: usize, amount: u64, limit: u64) {
         let own = self.of(cpu);
         // Relaxed: I2; what others draw meanwhile decides how much is kept, and nothing else.

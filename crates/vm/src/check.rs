@@ -8,7 +8,8 @@
 //! # What is checked
 //! Numbers are those of the project's list of invariants.
 //! * 1 areas sorted, disjoint, aligned, inside user memory and not too low; their count, within the limit, and the sums
-//!   of their sizes, of data and of locked memory are those that the space keeps; no CPU holds credits that a recall would miss
+//!   of their sizes, of data and of locked memory are those that the space keeps; no CPU holds credits that a recall
+//!   would miss
 //! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
 //!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an

@@ -2,7 +2,7 @@
 
 use crate::{Body, race};
 use faultless_platform::loom::Loom;
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 use faultless_sync::{Claim, Credit, Generation, Purses, RangeLock, RwSemaphore, Rwsem};
 
 type Word = <Loom as Processor>::AtomicU64;
@@ -13,6 +13,8 @@ struct Shared {
     lock: RangeLock<Loom, Rwsem<Loom>, 2>,
     words: [Word; NR_CPUS * Purses::<Loom>::WORDS_PER_CPU],
     charged: Word,
+    /// What there is, counted beside.
+    there: Word,
 }
 
 impl Shared {
@@ -31,6 +33,7 @@ impl Shared {
         drop(table);
         if !write.is_whole() {
             self.credit().add(cpu, amount);
+            self.there.fetch_add(amount, Ordering::Relaxed);
             return true;
         }
         if self.credit().at_most(cpu) + amount > LIMIT {
@@ -39,9 +42,11 @@ impl Shared {
         let charged = self.charged.load(Ordering::Relaxed);
         if charged + amount > LIMIT {
             assert_eq!(self.credit().out(), 0, "refused while others hold credits");
+            assert_eq!(charged, self.there.load(Ordering::Relaxed), "refused for what is not there");
             return false;
         }
         self.charged.store(charged + amount, Ordering::Relaxed);
+        self.there.fetch_add(amount, Ordering::Relaxed);
         true
     }
 
@@ -49,6 +54,7 @@ impl Shared {
         let start = 2 * cpu as u64;
         let (write, table) = self.lock.write_part(&mut |_| Some(Claim { start, end: start + 1, ..Claim::default() }));
         drop(table);
+        self.there.fetch_sub(amount, Ordering::Relaxed);
         if write.is_whole() {
             let charged = self.charged.load(Ordering::Relaxed);
             self.charged.store(charged - amount, Ordering::Relaxed);
@@ -64,6 +70,7 @@ fn begun() -> Shared {
         lock: RangeLock::new(Rwsem::of(Generation::RWSEM_2012)),
         words: core::array::from_fn(|_| Word::new(0)),
         charged: Word::new(8),
+        there: Word::new(6),
     };
     for cpu in 0..NR_CPUS {
         shared.words[cpu * Purses::<Loom>::WORDS_PER_CPU].store(1, Ordering::Relaxed);
@@ -81,8 +88,8 @@ fn add_six(shared: &Shared, cpu: usize) {
 }
 
 fn is(shared: &Shared, total: u64) {
-    let credit = shared.credit();
-    assert_eq!(credit.total(), total, "something was lost, or counted twice");
+    assert_eq!(shared.there.load(Ordering::Relaxed), total, "others were let in");
+    assert_eq!(shared.credit().total(), total, "something was lost, or counted twice");
     assert!(shared.charged.load(Ordering::Relaxed) <= LIMIT, "more was drawn than the limit allows");
 }
 
@@ -103,7 +110,7 @@ pub fn a_recall_takes_nothing_that_was_claimed() {
     let bodies: [Body<Shared>; 2] = [|shared| _ = shared.add(0, 2), |shared| add_six(shared, 1)];
     race(Some(3), begun, bodies, |shared| {
         // Whoever is first: both do not fit.
-        let total = shared.credit().total();
+        let total = shared.there.load(Ordering::Relaxed);
         assert!(total == 8 || total == LIMIT, "{total}");
         is(shared, total);
     });

@@ -14,8 +14,8 @@
 //! * C2 who has a part has claimed what it may add, to each limit ([`Space::claim`]); so none of its checks says no.
 //! * C3 a limit says no only to who has everything and has recalled all credits ([`Space::is_allowed`]).
 //! * C4 while `are_out` is false all purses are empty. It is set by who claims, and cleared by a recall.
-//! * C5 who is refused a part recalls all when it has everything: so a space that is far below a limit, whose credits lie
-//!   where they are not needed, gives out parts again.
+//! * C5 who is refused a part recalls all when it has everything: so a space that is far below a limit, whose credits
+//!   lie where they are not needed, gives out parts again.
 //!
 //! # Races
 //! | race | why it is sound |
@@ -29,12 +29,12 @@
 //! | fork | the child has purses of its own, empty; the parent is had as a whole |
 //! | the space ends | its purses go with it; limits are a space's own, so nothing is owed to anybody |
 //!
-//! Committed memory has no counter: under the heuristic overcommit that is modelled (vm.overcommit_memory 0) each demand is
-//! judged by itself, against a number that stays ([`Space::check_commit`]). So it writes no line at all.
+//! Committed memory has no counter: under the heuristic overcommit that is modelled (vm.overcommit_memory 0) each
+//! demand is judged by itself, against a number that stays ([`Space::check_commit`]). So it writes no line at all.
 //!
 //! # Memory
-//! A line for each CPU and one more, behind the sets of the lanes: 64 KiB for both on 384 CPUs, a frame on up to 30, nothing
-//! on one CPU or under Linux's placement.
+//! A line for each CPU and one more, behind the sets of the lanes: 64 KiB for both on 384 CPUs, a frame on up to 30,
+//! nothing on one CPU or under Linux's placement.
 
 use super::Space;
 use super::change::Sizes;

@@ -59,10 +59,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
         let reserve = self.reserve_part()?;
-        let (write, edit) = self.write_chosen(&mut |held| {
+        let (write, edit) = self.write_claimed(&mut || {
             place = self.place_beside(request, len);
             let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
-            self.claim(held, place?, added(len))
+            Some((place?, added(len)))
         });
         let place = place.filter(|_| !write.is_whole());
         let reserve = reserve.map(|reserve| reserve.with_edit(edit));

@@ -85,8 +85,8 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn edit(&self) -> Option<EditGuard<'_, P>> {
         None
     }
-    /// Keeps what is held, and what CPUs hold as credits, as it is, also while somebody has everything; nothing where there
-    /// are no parts.
+    /// Keeps what is held, and what CPUs hold as credits, as it is, also while somebody has everything; nothing where
+    /// there are no parts.
     #[track_caller]
     fn table(&self) -> Option<EditGuard<'_, P>> {
         None

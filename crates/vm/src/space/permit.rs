@@ -293,16 +293,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
         const { assert!(!(D::Lock::DIVIDES && D::REMOVES_APART), "nobody looks for what leaves beyond a part") };
-        let mut is_refused = false;
-        let (write, edit) = self.lock.write_part(&mut |held| {
-            let chosen = choose(held);
-            is_refused = chosen.is_none();
-            chosen
-        });
-        if is_refused {
-            // Maybe by a limit that is near because of credits (C5 of `credits`).
-            self.recall_credits();
-        }
+        let (write, edit) = self.lock.write_part(choose);
         (SpaceWriteGuard { space: self, write }, edit)
     }
 

@@ -71,8 +71,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Err(CallError::OverLockLimitNow { limit_bytes })
     }
 
-    /// Returns the bytes that count as locked, at most: those that are, and those that [`Space::count_lost_locks`] knows
-    /// of.
+    /// Returns the bytes that count as locked, at most: those that are, and those that [`Space::count_lost_locks`]
+    /// knows of.
     pub(super) fn charged_locks(&self) -> u64 {
         // Relaxed: written under the write lock.
         self.at_most(Quantity::LockedBytes) + self.lost_lock_bytes.load(Ordering::Relaxed)

@@ -16,8 +16,9 @@
 //!   that reason, is [`LeftOver`], and goes when somebody has everything.
 //! * R5 who has everything holds no part, and waits for all of them.
 //! * R6 what a holder may add to what limits count is claimed with the part; a claim that could exceed a limit is
-//!   refused, and the call has everything: then counters are exact, as for `WholeSpace`. Where mappings are spread, a claim
-//!   is a credit in its CPU's purse (`credits`); else it stands beside the part, and who chooses one adds them all up.
+//!   refused, and the call has everything: then counters are exact, as for `WholeSpace`. Where mappings are spread, a
+//!   claim is a credit in its CPU's purse (`credits`); else it stands beside the part, and who chooses one adds them
+//!   all up.
 //! * R7 who holds a part looks the index up inside an RCU section, as faults do: others replace its nodes.
 //! * R8 a change is announced, put in force, and then waits for the faults that began before; only after that it
 //!   changes translations, and frees what it took away.
@@ -190,11 +191,33 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !D::Lock::DIVIDES {
             return (self.write_settled(range.addresses()), None);
         }
-        self.write_chosen(&mut |held| self.claim(held, range, added))
+        self.write_claimed(&mut || Some((range, added)))
+    }
+
+    /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
+    /// nothing.
+    #[track_caller]
+    pub(super) fn write_claimed(
+        &self,
+        choose: &mut dyn FnMut() -> Option<(PageRange, Additions)>,
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
+        let mut is_refused = false;
+        let locked = self.write_chosen(&mut |held| {
+            is_refused = false;
+            let (range, added) = choose()?;
+            let claim = self.claim(held, range, added);
+            is_refused = claim.is_none();
+            claim
+        });
+        if is_refused {
+            // Maybe by a limit that is near because of credits alone (C5 of `credits`).
+            self.recall_credits();
+        }
+        locked
     }
 
     /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.
-    pub(super) fn claim(&self, held: &HeldRanges<'_, P>, range: PageRange, added: Additions) -> Option<Claim> {
+    fn claim(&self, held: &HeldRanges<'_, P>, range: PageRange, added: Additions) -> Option<Claim> {
         if self.has_credits() {
             let Range { start, end } = mutant!(PartNotWidened, self.widened(range) => range.numbers());
             return self.claim_credits(&added).then_some(Claim { start, end, ..Claim::default() });

@@ -7,8 +7,10 @@ use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
     AddressRange, AreaFlags, CallError, Guest, Limits, MapRequest, PAGE, PageLock, PlacementPolicy, SpaceRef, VirtAddr,
 };
-use std::sync::Barrier;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
 
 const NR_CPUS: usize = 4;
 const START: u64 = 0x10_0000_0000;
@@ -52,25 +54,27 @@ fn cases() -> [Case; 4] {
     ]
 }
 
-/// Lets threads that all have a CPU of their own, and a guest, act in a space of these limits.
+/// Lets threads that all have a CPU of their own, and a guest, act in a space of these limits. Who fails lets the others
+/// come to their end, if they don't wait for it.
 fn on_each_cpu<D: Tested>(limits: Limits, act: impl Fn(&SpaceRef<'_, Native, D>, &Barrier) + Sync) {
     let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(NR_CPUS));
     let world = machine.attach(|| World::<D>::new(&region, NR_CPUS));
     let space = machine.attach(|| world.vm.create_space(limits).expect("room for a space"));
-    let step = Barrier::new(NR_CPUS);
+    let (step, failed) = (Barrier::new(NR_CPUS), Mutex::new(None));
     std::thread::scope(|scope| {
         for _ in 0..NR_CPUS {
             scope.spawn(|| {
                 machine.attach(|| {
                     let guest = Guest::new(&space);
                     step.wait();
-                    act(&space, &step);
+                    note(&failed, || act(&space, &step));
                     step.wait();
                     drop(guest);
                 });
             });
         }
     });
+    fail_as(failed);
     machine.attach(|| {
         world.check("at the end");
         drop(space);
@@ -78,16 +82,33 @@ fn on_each_cpu<D: Tested>(limits: Limits, act: impl Fn(&SpaceRef<'_, Native, D>,
     machine.attach(|| drop(world));
 }
 
+/// The first failure of several threads.
+type Failed = Mutex<Option<Box<dyn Any + Send>>>;
+
+fn note(failed: &Failed, act: impl FnOnce()) {
+    if let Err(failure) = catch_unwind(AssertUnwindSafe(act)) {
+        failed.lock().expect("nobody panics with it").get_or_insert(failure);
+    }
+}
+
+fn fail_as(failed: Failed) {
+    if let Some(failure) = failed.into_inner().expect("nobody panics with it") {
+        resume_unwind(failure);
+    }
+}
+
 /// Lets one CPU after the other act, by their numbers.
 fn in_turn<D: Tested>(limits: Limits, turns: &[(usize, &(dyn Fn(&SpaceRef<'_, Native, D>) + Sync))]) {
+    let failed = Mutex::new(None);
     on_each_cpu::<D>(limits, |space, step| {
         for (cpu, act) in turns {
             if *cpu == Native::cpu() {
-                act(space);
+                note(&failed, || act(space));
             }
             step.wait();
         }
     });
+    fail_as(failed);
 }
 
 fn at(cpu: usize, nr: u64) -> u64 {
@@ -181,7 +202,7 @@ for_each_design!(one_call_reaches_each_size_though_others_hold_credits, D, {
 
 for_each_design!(all_cpus_together_reach_each_limit_and_never_pass_it, D, {
     for case in cases() {
-        let nr_mapped = AtomicU64::new(0);
+        let (nr_mapped, failed) = (AtomicU64::new(0), Mutex::new(None));
         on_each_cpu::<D>(case.limits, |space, step| {
             strand(space, &case);
             step.wait();
@@ -193,10 +214,12 @@ for_each_design!(all_cpus_together_reach_each_limit_and_never_pass_it, D, {
                 nr_mapped.fetch_add(own, Ordering::Relaxed);
                 step.wait();
                 if Native::cpu() == 0 {
-                    assert_eq!(nr_mapped.swap(0, Ordering::Relaxed), case.most, "round {round}");
-                    let [pages, locked] = [space.mapped_bytes(), space.locked_bytes()].map(|bytes| bytes / PAGE);
-                    assert_eq!((space.nr_areas(), pages), (case.most, case.most));
-                    assert!(locked == 0 || locked == case.most);
+                    note(&failed, || {
+                        assert_eq!(nr_mapped.swap(0, Ordering::Relaxed), case.most, "round {round}");
+                        let [pages, locked] = [space.mapped_bytes(), space.locked_bytes()].map(|bytes| bytes / PAGE);
+                        assert_eq!((space.nr_areas(), pages), (case.most, case.most));
+                        assert!(locked == 0 || locked == case.most);
+                    });
                 }
                 step.wait();
                 (0..own).for_each(|nr| unmap(space, nr));
@@ -204,6 +227,7 @@ for_each_design!(all_cpus_together_reach_each_limit_and_never_pass_it, D, {
             }
             assert_eq!((space.nr_areas(), space.mapped_bytes(), space.data_bytes()), (0, 0, 0));
         });
+        fail_as(failed);
     }
 });
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::addr::PAGE;
 use faultless_phys::{Memory, Options};
-use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::Ordering;
+use faultless_platform::native::{HostRegion, Machine, Native};
 use std::vec::Vec;
 
 /// Where Linux maps.
