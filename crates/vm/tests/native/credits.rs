@@ -54,8 +54,8 @@ fn cases() -> [Case; 4] {
     ]
 }
 
-/// Lets threads that all have a CPU of their own, and a guest, act in a space of these limits. Who fails lets the others
-/// come to their end, if they don't wait for it.
+/// Lets threads that all have a CPU of their own, and a guest, act in a space of these limits. Who fails lets the
+/// others come to their end, if they don't wait for it.
 fn on_each_cpu<D: Tested>(limits: Limits, act: impl Fn(&SpaceRef<'_, Native, D>, &Barrier) + Sync) {
     let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(NR_CPUS));
     let world = machine.attach(|| World::<D>::new(&region, NR_CPUS));
