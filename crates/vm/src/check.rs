@@ -8,7 +8,8 @@
 //! # What is checked
 //! Numbers are those of the project's list of invariants.
 //! * 1 areas sorted, disjoint, aligned, inside user memory and not too low; their count, within the limit, and the sums
-//!   of their sizes, of data and of locked memory are those that the space keeps
+//!   of their sizes, of data and of locked memory are those that the space keeps; no CPU holds credits that a recall
+//!   would miss
 //! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
 //!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an
@@ -255,11 +256,12 @@ fn check_space<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Resu
     let limit = limits.max_map_count.saturating_add(1);
     // As on Linux, an unmapping that meets a sealed area has cut the one that it begins in, whatever the limit.
     ensure!(1, nr_areas <= limit || has_sealed, "{nr_areas} areas, the limit allows {limit}");
-    let Sums { nr_areas: nr_counted, mapped_bytes, data_bytes, locked_bytes } = space.sums();
+    let Sums { nr_areas: nr_counted, mapped_bytes, data_bytes, locked_bytes, stray } = space.sums();
     ensure!(1, data == data_bytes, "{data} bytes of data, the total says {data_bytes}");
     ensure!(1, locked == locked_bytes, "{locked} bytes locked, the total says {locked_bytes}");
     ensure!(1, nr_areas == nr_counted, "{nr_areas} areas, map_count says {nr_counted}");
     ensure!(1, bytes == mapped_bytes, "{bytes} bytes mapped, the total says {mapped_bytes}");
+    ensure!(1, stray == 0, "CPUs hold {stray} while no credits are out");
     check_entries(space, census)
 }
 

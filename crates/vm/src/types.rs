@@ -350,7 +350,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) nr_users: P::AtomicU32,
     /// Whether there were ever two users at once.
     pub(crate) is_shared: P::AtomicBool,
-    /// Changed under the semaphore's write side.
+    /// Changed under the semaphore's write side, or as `credits` says.
     pub(crate) nr_areas: P::AtomicU64,
     pub(crate) mapped_bytes: P::AtomicU64,
     pub(crate) data_bytes: P::AtomicU64,

@@ -13,8 +13,8 @@ use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{Design, Faultless, FaultlessRanges, MapLock, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     Access, AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions,
-    MapRequest, Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, Populate, Protection, RemapPlacement,
-    RemapRequest, SpaceRef, VirtAddr, Vm, WriteNotice, check,
+    MapRequest, Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, PlacementPolicy, Populate, Protection,
+    RemapPlacement, RemapRequest, SpaceRef, VirtAddr, Vm, WriteNotice, check,
 };
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -25,6 +25,8 @@ const BASE: u64 = 0x1000_0000;
 const ELSEWHERE: u64 = 0x2000_0000;
 const OBJECT: u64 = 0x3000_0000;
 const SHORT: u64 = PAGE - 64;
+/// Pages that [`Sharers::LittleRoom`] leaves.
+const ROOM: u64 = 4;
 /// Two pages below what a leaf table ends with.
 const LONG: u64 = 0x4000_0000 - 2 * PAGE;
 
@@ -67,6 +69,8 @@ enum Sharers {
     Neighbour,
     /// Nobody, and the object ends at [`SHORT`], in a page that is in memory.
     ShortObject,
+    /// Nobody; mappings are spread, and the address space ends with [`ROOM`] pages more.
+    LittleRoom,
 }
 
 impl<'vm, D: Tested> Stage<'vm, D> {
@@ -74,11 +78,16 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         let size_bytes = 2 * PAGE;
         let spec = ObjectSpec { identity: 1, size_bytes, source: &Pattern, write_notice: WriteNotice::None };
         let object = vm.create_object(&spec).expect("room");
-        let space = furnished(vm, &object);
+        let mut limits = Limits::default();
+        if sharers == Sharers::LittleRoom {
+            limits.placement = PlacementPolicy::Spread;
+            limits.address_space_bytes = (3 + ROOM) * PAGE;
+        }
+        let space = furnished(vm, &object, limits);
         let guests: Vec<_> = (0..NR_CPUS).map(|_| Guest::new(&space)).collect();
         guests[0].store(VirtAddr::new(BASE), 1).expect("mapped");
         let child = (sharers == Sharers::Child).then(|| space.fork().expect("room"));
-        let second = Mutex::new((sharers == Sharers::Neighbour).then(|| furnished(vm, &object)));
+        let second = Mutex::new((sharers == Sharers::Neighbour).then(|| furnished(vm, &object, Limits::default())));
         let stage = Self {
             space,
             guests,
@@ -110,6 +119,23 @@ impl<'vm, D: Tested> Stage<'vm, D> {
             // Another CPU may have unmapped it by now.
             let _ = self.guests[0].store(VirtAddr::new(LONG + page * PAGE), 1);
         }
+    }
+
+    /// Maps pages of a CPU's own that touch no others; says whether there was room.
+    fn map_own(&self, cpu: usize, nr_pages: u64) -> bool {
+        let request = MapRequest {
+            placement: Placement::Fixed(VirtAddr::new(own(cpu))),
+            len_bytes: nr_pages * PAGE,
+            protection: Protection::READ | Protection::WRITE,
+            options: MapOptions::empty(),
+            backing: Backing::Anonymous,
+            populate: Populate::OnFault,
+        };
+        self.space.mmap(&request).is_ok()
+    }
+
+    fn unmap_own(&self, cpu: usize, nr_pages: u64) {
+        self.space.munmap(AddressRange::new(VirtAddr::new(own(cpu)), nr_pages * PAGE)).expect("valid");
     }
 
     fn truncate(&self, size_bytes: u64) {
@@ -160,12 +186,18 @@ impl<'vm, D: Tested> Stage<'vm, D> {
     }
 }
 
+/// Returns where a CPU has pages of its own.
+fn own(cpu: usize) -> u64 {
+    ELSEWHERE + cpu as u64 * 16 * PAGE
+}
+
 /// Returns a space with a page of private memory and a mapping of the object.
 fn furnished<'vm, D: Tested>(
     vm: &'vm Vm<Explore, D>,
     object: &ObjectHandle<'vm, Explore>,
+    limits: Limits,
 ) -> SpaceRef<'vm, Explore, D> {
-    let space = vm.create_space(Limits::default()).expect("room");
+    let space = vm.create_space(limits).expect("room");
     let (anonymous, shared) = ((BASE, PAGE, AreaFlags::empty()), (OBJECT, 2 * PAGE, AreaFlags::SHARED));
     for (start, len_bytes, kind) in [anonymous, shared] {
         space
@@ -580,6 +612,37 @@ for_each_design!(a_space_that_ends_is_whole_for_whoever_visits_it, D, {
         },
         |_| Ok(()),
     );
+});
+
+// The last room goes to whoever comes first, whatever credits the others hold, and there is as much as before when all
+// have unmapped.
+for_each_design!(a_limit_is_reached_and_never_passed_though_cpus_hold_credits, D, {
+    let nr_refused = AtomicU64::new(0);
+    in_every_order::<D>(
+        Sharers::LittleRoom,
+        |stage, cpu| {
+            // What goes leaves a credit, where CPUs hold credits.
+            if stage.map_own(cpu, 1) {
+                stage.unmap_own(cpu, 1);
+            }
+            let has_room = stage.map_own(cpu, 2);
+            stage.owed[cpu].store(u64::from(has_room), Ordering::Relaxed);
+        },
+        |stage| {
+            let has_room = |cpu: usize| stage.owed[cpu].load(Ordering::Relaxed) != 0;
+            let nr_mapped = (0..NR_CPUS).filter(|&cpu| has_room(cpu)).count() as u64;
+            nr_refused.fetch_add(NR_CPUS as u64 - nr_mapped, Ordering::Relaxed);
+            let pages = stage.space.mapped_bytes() / PAGE - 3;
+            // The third may have asked while another one had the room for the page that went.
+            if pages != 2 * nr_mapped || !(1..=ROOM / 2).contains(&nr_mapped) {
+                return Err(format!("{pages} pages, of {nr_mapped} CPUs"));
+            }
+            (0..NR_CPUS).for_each(|cpu| stage.unmap_own(cpu, 2));
+            let fits = [stage.map_own(0, ROOM - 1), stage.map_own(1, 2), stage.map_own(2, 1), stage.map_own(1, 1)];
+            if fits == [true, false, true, false] { Ok(()) } else { Err(format!("{fits:?} of all the room")) }
+        },
+    );
+    assert!(nr_refused.into_inner() > 0, "there was room for all");
 });
 
 /// Two CPUs store to one new page beside another of its table, so that one finds the table locked in some orders.

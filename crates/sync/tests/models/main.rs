@@ -6,6 +6,7 @@
 mod announcement;
 mod cna;
 mod cpu_set;
+mod credit;
 mod lookers;
 mod mcs;
 #[cfg(feature = "mutants")]

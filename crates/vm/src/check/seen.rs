@@ -20,6 +20,8 @@ pub(super) struct Sums {
     pub(super) mapped_bytes: u64,
     pub(super) data_bytes: u64,
     pub(super) locked_bytes: u64,
+    /// Credits that CPUs hold where none may hold any.
+    pub(super) stray: u64,
 }
 
 /// A space of any design, which nobody uses meanwhile.
@@ -54,6 +56,7 @@ impl<P: System, D: Design<P>> SeenSpace<P> for Space<P, D> {
             mapped_bytes: self.mapped_bytes(),
             data_bytes: self.data_bytes(),
             locked_bytes: self.locked_bytes(),
+            stray: self.stray_credits(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::Space;
 use super::departures::Departures;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
-use super::place::spread_room;
+use super::place::spread;
 use crate::addr::PageRange;
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
@@ -83,7 +83,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
     ) -> Result<Self, CallError> {
         let memory = vm.memory();
         // SAFETY: the instance stays where it is, and outlives its spaces (I1 of `Vm`).
-        let translations = unsafe { Translations::new(&vm.instance, id, spread_room(&limits)) }?;
+        let translations = unsafe { Translations::new(&vm.instance, id, spread::<P, D>(&limits).as_ref()) }?;
         let room = slab.alloc().inspect_err(|_| {
             translations.tables.free_root(memory);
             translations.free();

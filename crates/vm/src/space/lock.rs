@@ -2,6 +2,7 @@
 //!
 //! Nothing is ever paged out here, so locking is what its flags, limits and errors make visible.
 
+use super::credits::Quantity;
 use super::permit::WritePermit;
 use super::{EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_floor};
@@ -84,9 +85,12 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         if self.has(Privileges::UNLIMITED_LOCKS) {
             return Ok(());
         }
-        let wanted = (self.charged_locks() / PAGE).saturating_add(len / PAGE);
-        let again = range.filter(|_| wanted > limit_bytes / PAGE).map_or(0, |range| self.locked_in(range));
-        if wanted - again / PAGE <= limit_bytes / PAGE { Ok(()) } else { Err(CallError::OverLockLimit { limit_bytes }) }
+        let is_allowed = self.is_allowed(|| {
+            let wanted = (self.charged_locks() / PAGE).saturating_add(len / PAGE);
+            let again = range.filter(|_| wanted > limit_bytes / PAGE).map_or(0, |range| self.locked_in(range));
+            wanted - again / PAGE <= limit_bytes / PAGE
+        });
+        if is_allowed { Ok(()) } else { Err(CallError::OverLockLimit { limit_bytes }) }
     }
 
     fn locked_in(self, range: PageRange) -> u64 {
@@ -122,7 +126,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let limit_bytes = self.limits.lock_bytes;
         self.try_with_write(EVERYTHING, |permit| {
-            let is_within = self.has(Privileges::UNLIMITED_LOCKS) || self.mapped_bytes() / PAGE <= limit_bytes / PAGE;
+            let is_within = self.has(Privileges::UNLIMITED_LOCKS)
+                || self.is_allowed(|| self.at_most(Quantity::Bytes) / PAGE <= limit_bytes / PAGE);
             if what.contains(LockAll::CURRENT) && !is_within {
                 return Err(CallError::OverLockLimit { limit_bytes });
             }

@@ -59,9 +59,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
         let reserve = self.reserve_part()?;
-        let (write, edit) = self.write_chosen(&mut |held| {
+        let (write, edit) = self.write_claimed(&mut || {
             place = self.place_beside(request, len);
-            self.claim(held, place?, Additions::of_bytes(len))
+            let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
+            Some((place?, added(len)))
         });
         let place = place.filter(|_| !write.is_whole());
         let reserve = reserve.map(|reserve| reserve.with_edit(edit));
@@ -74,11 +75,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
         })
     }
 
+    fn maps_locked(&self, request: &MapRequest<'_, P>) -> bool {
+        (request.flags() | self.default_flags()).contains(AreaFlags::LOCKED)
+    }
+
     /// Chooses where a mapping goes that needs no look at all areas; nothing if it does, or there is no such place.
     /// Under the lock of what is held, so that what is chosen is still to be had when that is entered.
     fn place_beside(&self, request: &MapRequest<'_, P>, len: u64) -> Option<PageRange> {
-        // Locked memory has a limit of its own, which is not claimed.
-        if (request.flags() | self.default_flags()).contains(AreaFlags::LOCKED) {
+        // Locked memory has a limit of its own, which is claimed as a credit or not at all.
+        if self.maps_locked(request) && !self.has_credits() {
             return None;
         }
         // SAFETY: who edits areas has the lock of what is held.

@@ -28,6 +28,7 @@ use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 /// | a long unmapping, to give way | `is_contended` |
 /// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `is_whole` |
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
+/// | whoever sums up what CPUs count, or recalls credits | `table` |
 /// | a second user of a space | `divide` |
 /// | a new space | `new` |
 pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
@@ -84,6 +85,12 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn edit(&self) -> Option<EditGuard<'_, P>> {
         None
     }
+    /// Keeps what is held, and what CPUs hold as credits, as it is, also while somebody has everything; nothing where
+    /// there are no parts.
+    #[track_caller]
+    fn table(&self) -> Option<EditGuard<'_, P>> {
+        None
+    }
     /// Returns where page tables are noted that a holder of a part left standing.
     #[inline]
     fn left_over(&self) -> Option<&LeftOver<P>> {
@@ -91,8 +98,8 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     }
 }
 
-/// Keeps other holders of parts from editing what all share; [`MapLock::edit`] returns it, and so does
-/// [`MapLock::write_part`].
+/// Keeps other holders of parts from editing what all share; [`MapLock::edit`] and [`MapLock::table`]
+/// return it, and so does [`MapLock::write_part`].
 pub type EditGuard<'a, P> = HeldRanges<'a, P>;
 
 /// One semaphore around each call, whatever its range.

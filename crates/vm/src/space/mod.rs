@@ -38,13 +38,14 @@
 //! `truncate` and `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list`
 //! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
 //! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with
-//! `left_over`) how several are inside at once, `request` what mmap is asked for,
+//! `left_over` and `credits`) how several are inside at once, `request` what mmap is asked for,
 //! `line` how an area is shown; `references` and `pins` are the calls about those.
 
 mod advise;
 mod areas;
 mod ask;
 mod change;
+mod credits;
 mod departure;
 pub(crate) mod departures;
 mod file_pages;
@@ -109,6 +110,7 @@ use crate::translations::tlb::SpaceId;
 use crate::types::{Area, Vm};
 use core::ops::Range;
 use core::ptr::NonNull;
+use credits::Quantity;
 use faultless_phys::FrameSource;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{AtomicCpuSet, RcuGuard};
@@ -248,26 +250,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns the number of areas (map_count).
     pub fn nr_areas(&self) -> u64 {
-        // Relaxed: exact under the semaphore.
-        self.nr_areas.load(Ordering::Relaxed)
+        self.total(Quantity::Areas)
     }
 
     /// Returns the total size of all areas in bytes.
     pub fn mapped_bytes(&self) -> u64 {
-        // Relaxed: exact under the semaphore.
-        self.mapped_bytes.load(Ordering::Relaxed)
+        self.total(Quantity::Bytes)
     }
 
     /// Returns the size of all private writable areas but stacks, in bytes.
     pub fn data_bytes(&self) -> u64 {
-        // Relaxed: exact under the semaphore.
-        self.data_bytes.load(Ordering::Relaxed)
+        self.total(Quantity::DataBytes)
     }
 
     /// Returns the size of all locked areas in bytes.
     pub fn locked_bytes(&self) -> u64 {
-        // Relaxed: exact under the semaphore.
-        self.locked_bytes.load(Ordering::Relaxed)
+        self.total(Quantity::LockedBytes)
     }
 
     /// Runs `act` with a range locked for changing it, then what a grace period was waited for.

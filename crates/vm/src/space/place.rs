@@ -10,11 +10,13 @@
 //! used its range (`translations::lanes`, which says where ranges lie).
 
 use super::Space;
+use super::credits;
 use super::permit::WritePermit;
 use crate::addr::PAGE;
 use crate::design::Design;
 use crate::limits::{Limits, PlacementPolicy};
 use crate::system::System;
+use crate::translations::lanes::Spread;
 use core::ops::Range;
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
@@ -39,8 +41,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-/// Returns the room in which CPUs get ranges, if mappings are, or may come to be, spread.
-pub(super) fn spread_room(limits: &Limits) -> Option<Range<u64>> {
+/// Returns how mappings are, or may come to be, spread, if they may.
+pub(super) fn spread<P: System, D: Design<P>>(limits: &Limits) -> Option<Spread> {
     let is_spread = limits.placement != PlacementPolicy::Linux;
-    is_spread.then(|| limits.lowest_chosen.max(PAGE)..limits.mmap_base)
+    let room = limits.lowest_chosen.max(PAGE)..limits.mmap_base;
+    is_spread.then(|| Spread { room, nr_own_words: credits::nr_words::<P, D>() })
 }

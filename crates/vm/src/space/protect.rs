@@ -1,6 +1,7 @@
 //! mprotect, and other changes of an area's flags.
 
 use super::change::{Join, NewArea};
+use super::credits::Quantity;
 use super::permit::WritePermit;
 use super::ranges::Additions;
 use super::{AreaAt, EVERYTHING, Space};
@@ -233,7 +234,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
     /// Says whether so many areas more may be made.
     fn may_add(self, nr_added: i64) -> bool {
-        nr_added <= 0 || self.nr_areas() + nr_added.unsigned_abs() <= self.limits.max_map_count
+        let (added, limit) = (nr_added.unsigned_abs(), self.limits.max_map_count);
+        nr_added <= 0 || self.is_allowed(|| self.at_most(Quantity::Areas) + added <= limit)
     }
 
     /// Refuses a part that needs more areas than there may be. As Linux, which cuts one end after the other: one that

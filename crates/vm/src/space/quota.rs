@@ -2,9 +2,11 @@
 //!
 //! # Guarantee
 //! No function here changes anything. Each counts as Linux does: in pages, over the whole space, before the counters
-//! show what the call itself unmaps. Callers hold the write lock.
+//! show what the call itself unmaps. Callers hold the write lock. Where CPUs hold credits, who is in a part has claimed
+//! what it adds, and who has everything recalls them before a no (`credits`, C2 and C3).
 
 use super::Space;
+use super::credits::Quantity;
 use super::permit::WritePermit;
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaFlags;
@@ -46,12 +48,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         added: u64,
         removed: RemovedBytes,
     ) -> Result<(), CallError> {
-        let exceeds = |now: u64, gone: u64, limit: u64| (now + added).saturating_sub(gone) / PAGE > limit / PAGE;
+        let exceeds = |quantity, gone: u64, limit: u64| {
+            !self.is_allowed(|| (self.at_most(quantity) + added).saturating_sub(gone) / PAGE <= limit / PAGE)
+        };
         let limits = &self.limits;
-        if exceeds(self.mapped_bytes(), removed.bytes, limits.address_space_bytes) {
+        if exceeds(Quantity::Bytes, removed.bytes, limits.address_space_bytes) {
             return Err(CallError::OverLimit { limit_bytes: limits.address_space_bytes });
         }
-        if flags.is_data() && exceeds(self.data_bytes(), removed.data_bytes, limits.data_bytes) {
+        if flags.is_data() && exceeds(Quantity::DataBytes, removed.data_bytes, limits.data_bytes) {
             return Err(CallError::OverLimit { limit_bytes: limits.data_bytes });
         }
         Ok(())
@@ -61,16 +65,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn check_lock(&self, flags: AreaFlags, added: u64) -> Result<(), CallError> {
         let limit_bytes = self.limits.lock_bytes;
         let is_free = !flags.contains(AreaFlags::LOCKED) || self.has(Privileges::UNLIMITED_LOCKS);
-        if is_free || (self.charged_locks() + added) / PAGE <= limit_bytes / PAGE {
+        if is_free || self.is_allowed(|| (self.charged_locks() + added) / PAGE <= limit_bytes / PAGE) {
             return Ok(());
         }
         Err(CallError::OverLockLimitNow { limit_bytes })
     }
 
-    /// Returns the bytes that count as locked: those that are, and those that [`Space::count_lost_locks`] knows of.
+    /// Returns the bytes that count as locked, at most: those that are, and those that [`Space::count_lost_locks`]
+    /// knows of.
     pub(super) fn charged_locks(&self) -> u64 {
         // Relaxed: written under the write lock.
-        self.locked_bytes() + self.lost_lock_bytes.load(Ordering::Relaxed)
+        self.at_most(Quantity::LockedBytes) + self.lost_lock_bytes.load(Ordering::Relaxed)
     }
 
     /// Notes that an area of `len` bytes was unlocked, but goes on counting, as one that MREMAP_DONTUNMAP empties does
@@ -78,7 +83,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn count_lost_locks(&self, len: u64) {
         // Relaxed: under the write lock.
         self.lost_lock_bytes.store(self.lost_lock_bytes.load(Ordering::Relaxed) + len, Ordering::Relaxed);
-        self.locked_bytes.store(self.locked_bytes().saturating_sub(len), Ordering::Relaxed);
+        self.locked_bytes.store(self.locked_bytes.load(Ordering::Relaxed).saturating_sub(len), Ordering::Relaxed);
     }
 
     /// Checks a promise of memory: none may exceed all there is.
@@ -90,7 +95,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that an area more may be made as mmap and brk do it: Linux lets them exceed the limit by one.
     pub(super) fn check_new_area(&self) -> Result<(), CallError> {
         let limit = self.limits.max_map_count;
-        if self.nr_areas() > limit { Err(CallError::TooManyAreas { limit }) } else { Ok(()) }
+        let is_allowed = self.is_allowed(|| self.at_most(Quantity::Areas) <= limit);
+        if is_allowed { Ok(()) } else { Err(CallError::TooManyAreas { limit }) }
     }
 }
 
@@ -103,7 +109,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let _beside = self.look_beside();
         for entry in self.overlapping(range.addresses()) {
             let flags = entry.area().flags();
-            if entry.start < range.start() && range.end() < entry.end && self.nr_areas() >= limit {
+            let is_cut_in_two = entry.start < range.start() && range.end() < entry.end;
+            if is_cut_in_two && !self.is_allowed(|| self.at_most(Quantity::Areas) < limit) {
                 return Err(CallError::TooManyAreas { limit });
             }
             if flags.contains(AreaFlags::SEALED) {

@@ -16,7 +16,9 @@
 //!   that reason, is [`LeftOver`], and goes when somebody has everything.
 //! * R5 who has everything holds no part, and waits for all of them.
 //! * R6 what a holder may add to what limits count is claimed with the part; a claim that could exceed a limit is
-//!   refused, and the call has everything: then counters are exact, as for `WholeSpace`.
+//!   refused, and the call has everything: then counters are exact, as for `WholeSpace`. Where mappings are spread, a
+//!   claim is a credit in its CPU's purse (`credits`); else it stands beside the part, and who chooses one adds them
+//!   all up.
 //! * R7 who holds a part looks the index up inside an RCU section, as faults do: others replace its nodes.
 //! * R8 a change is announced, put in force, and then waits for the faults that began before; only after that it
 //!   changes translations, and frees what it took away.
@@ -138,6 +140,11 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         self.is_divided().then(|| self.lock.table())
     }
 
+    #[track_caller]
+    fn table(&self) -> Option<EditGuard<'_, P>> {
+        Some(self.lock.table())
+    }
+
     #[inline]
     fn left_over(&self) -> Option<&LeftOver<P>> {
         Some(&self.left_over)
@@ -149,19 +156,25 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
 pub(super) struct Additions {
     pub(super) areas: u64,
     pub(super) bytes: u64,
+    pub(super) locked_bytes: u64,
 }
 
 impl Additions {
     /// More areas than the holders of all parts may add together.
     const MOST_AREAS: u64 = 1 << 10;
     /// A change that cuts an area in two.
-    pub(super) const ONE_CUT: Self = Self { areas: 1, bytes: 0 };
+    pub(super) const ONE_CUT: Self = Self { areas: 1, bytes: 0, locked_bytes: 0 };
     /// A change of flags, which cuts at both ends.
-    pub(super) const TWO_CUTS: Self = Self { areas: 2, bytes: 0 };
+    pub(super) const TWO_CUTS: Self = Self { areas: 2, ..Self::ONE_CUT };
 
     /// Pages that become data, or come, in the middle of an area.
     pub(super) const fn of_bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::TWO_CUTS }
+    }
+
+    /// As [`Additions::of_bytes`], of pages that come locked.
+    pub(super) const fn of_locked_bytes(bytes: u64) -> Self {
+        Self { locked_bytes: bytes, ..Self::of_bytes(bytes) }
     }
 }
 
@@ -178,11 +191,37 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !D::Lock::DIVIDES {
             return (self.write_settled(range.addresses()), None);
         }
-        self.write_chosen(&mut |held| self.claim(held, range, added))
+        self.write_claimed(&mut || Some((range, added)))
+    }
+
+    /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
+    /// nothing.
+    #[track_caller]
+    pub(super) fn write_claimed(
+        &self,
+        choose: &mut dyn FnMut() -> Option<(PageRange, Additions)>,
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
+        let mut is_refused = false;
+        let locked = self.write_chosen(&mut |held| {
+            is_refused = false;
+            let (range, added) = choose()?;
+            let claim = self.claim(held, range, added);
+            is_refused = claim.is_none();
+            claim
+        });
+        if is_refused {
+            // Maybe by a limit that is near because of credits alone (C5 of `credits`).
+            self.recall_credits();
+        }
+        locked
     }
 
     /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.
-    pub(super) fn claim(&self, held: &HeldRanges<'_, P>, range: PageRange, added: Additions) -> Option<Claim> {
+    fn claim(&self, held: &HeldRanges<'_, P>, range: PageRange, added: Additions) -> Option<Claim> {
+        if self.has_credits() {
+            let Range { start, end } = mutant!(PartNotWidened, self.widened(range) => range.numbers());
+            return self.claim_credits(&added).then_some(Claim { start, end, ..Claim::default() });
+        }
         let (nr_added, bytes_added) = (added.areas, added.bytes);
         let (nr_areas, most) = (self.nr_areas() + nr_added, self.limits.max_map_count);
         let limit = self.limits.address_space_bytes.min(self.limits.data_bytes);

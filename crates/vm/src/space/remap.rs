@@ -17,6 +17,7 @@
 //! much at once as the call needs one after the other, and moving back needs some again.)
 
 use super::change::{Join, NewArea};
+use super::credits::Quantity;
 use super::permit::WritePermit;
 use super::quota::RemovedBytes;
 use super::request::Alignment;
@@ -173,7 +174,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// As Linux: a move stays some areas below the limit, for the cuts it may need.
     fn check_room_for_cuts(&self, nr_more: u64) -> Result<(), CallError> {
         let limit = self.limits.max_map_count;
-        if self.nr_areas() + nr_more >= limit.saturating_sub(3) {
+        if !self.is_allowed(|| self.at_most(Quantity::Areas) + nr_more < limit.saturating_sub(3)) {
             return Err(CallError::TooManyAreas { limit });
         }
         Ok(())

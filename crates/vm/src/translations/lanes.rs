@@ -34,7 +34,8 @@
 //!
 //! # Memory
 //! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. One CPU has none, nor
-//! has a space whose mappings lie where Linux puts them.
+//! has a space whose mappings lie where Linux puts them. Behind the sets lie words that are the space's own
+//! (`space::credits`): frames hold both, because a space fills a frame itself.
 
 use crate::system::System;
 use crate::translations::frames;
@@ -47,6 +48,7 @@ use faultless_sync::{AtomicCpuSet, CpuSetView};
 /// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
 const UNIT: u64 = 1 << 30;
 const LINE_BYTES: usize = 64;
+const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
 /// A range of more lanes is everybody's.
 const MOST_LANES: u64 = 4;
 
@@ -104,6 +106,15 @@ impl Shape {
     }
 }
 
+/// How a space's mappings are spread.
+#[derive(Clone, Debug)]
+pub(crate) struct Spread {
+    /// The room in which CPUs get ranges.
+    pub(crate) room: Range<u64>,
+    /// How many words of its own the space has beside the sets ([`Lanes::own_words`]).
+    pub(crate) nr_own_words: usize,
+}
+
 /// The sets of a space; see the module.
 pub(crate) struct Lanes<P: System> {
     /// All CPUs that may have translations of the space (mm_cpumask).
@@ -121,6 +132,8 @@ struct Row<P: System> {
     nr_words: usize,
     frames: Pfn,
     order: u8,
+    /// Lines behind the sets.
+    nr_own_lines: u16,
 }
 
 /// Where a CPU walks.
@@ -133,10 +146,11 @@ pub(crate) enum Walks {
 }
 
 impl<P: System> Lanes<P> {
-    /// Makes the sets of an empty space, whose mappings are spread over a room, if there is one.
-    pub(crate) fn new(memory: &P::Frames, spread: Option<Range<u64>>) -> Result<Self, OutOfFrames> {
-        let shape = spread.and_then(|room| Shape::new(P::nr_cpus(), &room));
-        let row = shape.filter(|_| P::nr_cpus() > 1).map(|shape| Row::new(memory, shape)).transpose()?;
+    /// Makes the sets of an empty space, whose mappings may be spread.
+    pub(crate) fn new(memory: &P::Frames, spread: Option<&Spread>) -> Result<Self, OutOfFrames> {
+        let shape = spread.and_then(|spread| Shape::new(P::nr_cpus(), &spread.room));
+        let nr_own_lines = spread.map_or(0, |spread| spread.nr_own_words.div_ceil(LINE_WORDS)) as u16;
+        let row = shape.filter(|_| P::nr_cpus() > 1).map(|shape| Row::new(memory, shape, nr_own_lines)).transpose()?;
         Ok(Self { users: AtomicCpuSet::new(), shape, row })
     }
 
@@ -152,6 +166,12 @@ impl<P: System> Lanes<P> {
     #[inline]
     pub(crate) fn users(&self) -> &AtomicCpuSet<P> {
         &self.users
+    }
+
+    /// Returns the words that the space asked for, on lines of their own and zero at first, if there are lanes.
+    #[inline]
+    pub(crate) fn own_words(&self) -> Option<&[P::AtomicU64]> {
+        self.row.as_ref().map(Row::own_words)
     }
 
     /// Returns where the CPUs' ranges lie, if mappings are spread.
@@ -260,14 +280,21 @@ impl<P: System> Lanes<P> {
 }
 
 impl<P: System> Row<P> {
-    fn new(memory: &P::Frames, shape: Shape) -> Result<Self, OutOfFrames> {
+    fn new(memory: &P::Frames, shape: Shape, nr_own_lines: u16) -> Result<Self, OutOfFrames> {
         let nr_words = P::nr_cpus().div_ceil(u64::BITS as usize);
-        let nr_words_apart = nr_words.next_multiple_of(LINE_BYTES / size_of::<u64>());
-        let len_bytes = Self::nr_sets(&shape) * nr_words_apart * size_of::<u64>();
+        let nr_words_apart = nr_words.next_multiple_of(LINE_WORDS);
+        let len_bytes = Self::nr_sets(&shape) * nr_words_apart * size_of::<u64>() + nr_own_lines as usize * LINE_BYTES;
         let order = len_bytes.div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
         let frames = frames::alloc_row_zeroed(memory, order)?;
         let first = memory.frame(frames).cast_const().cast();
-        Ok(Self { shape, first, nr_words_apart, nr_words, frames, order })
+        Ok(Self { shape, first, nr_words_apart, nr_words, frames, order, nr_own_lines })
+    }
+
+    fn own_words(&self) -> &[P::AtomicU64] {
+        let (behind, nr_words) =
+            (Self::nr_sets(&self.shape) * self.nr_words_apart, self.nr_own_lines as usize * LINE_WORDS);
+        // SAFETY: so many words lie behind the sets, as those do.
+        unsafe { core::slice::from_raw_parts(self.first.add(behind), nr_words) }
     }
 
     /// The lanes, the rest, and everywhere.

@@ -41,7 +41,7 @@ use crate::events::Events;
 use crate::system::System;
 use crate::tags::{MemoryTags, TagSource};
 use crate::translations::frames::FrameMap;
-use crate::translations::lanes::Lanes;
+use crate::translations::lanes::{Lanes, Spread};
 use crate::translations::resident::Resident;
 use crate::translations::shootdown::Cpus;
 use crate::translations::table::Tables;
@@ -113,14 +113,14 @@ pub(crate) struct Translations<P: System> {
 }
 
 impl<P: System> Translations<P> {
-    /// Makes the tables of an empty space, whose mappings are spread over a room, if there is one.
+    /// Makes the tables of an empty space, whose mappings may be spread.
     ///
     /// # Safety
     /// The instance stays where it is, and outlives what is returned.
     pub(crate) unsafe fn new(
         instance: &Instance<P>,
         id: SpaceId,
-        spread: Option<Range<u64>>,
+        spread: Option<&Spread>,
     ) -> Result<Self, OutOfFrames> {
         let memory = &instance.memory;
         let tables = Tables::new(memory)?;

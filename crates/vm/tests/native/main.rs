@@ -3,7 +3,7 @@
 //!
 //! * `semantics`: what the calls promise, drawn as before, call, after (`drawing`); `calls`: the same by hand
 //! * `objects`, `spaces`, `populate`: memory objects, spaces that come and go, pages that are made at once
-//! * `shootdown`, `removal`, `users`, `side_by_side`: what other CPUs see meanwhile
+//! * `shootdown`, `removal`, `users`, `side_by_side`, `credits`: what other CPUs see meanwhile
 //! * `world`: the small instance that they all test on; `designs`: what they are tested under
 
 #[macro_use]
@@ -12,6 +12,7 @@ mod drawing;
 mod world;
 
 mod calls;
+mod credits;
 mod objects;
 mod placement;
 mod populate;

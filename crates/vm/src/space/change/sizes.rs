@@ -58,6 +58,9 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Counts a change.
     pub(in crate::space) fn count(self, counted: &Counted) {
         let Counted { before, after } = counted;
+        if self.count_in_purse(before, after) {
+            return;
+        }
         add(&self.nr_areas, after.areas, before.areas);
         add(&self.mapped_bytes, after.bytes, before.bytes);
         add(&self.data_bytes, after.data_bytes, before.data_bytes);

@@ -3,12 +3,17 @@
 use super::*;
 use crate::addr::PAGE;
 use faultless_phys::{Memory, Options};
+use faultless_platform::Ordering;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use std::vec::Vec;
 
 /// Where Linux maps.
 fn room() -> Range<u64> {
     0x1_0000..0x7fff_f7ff_f000
+}
+
+fn spread(nr_own_words: usize) -> Spread {
+    Spread { room: room(), nr_own_words }
 }
 
 /// Runs `act` with what a machine of so many CPUs has, on its first.
@@ -55,7 +60,7 @@ fn a_room_too_small_for_all_has_no_ranges() {
 #[test]
 fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
     on(4, |memory| {
-        let lanes = Lanes::<Native>::new(memory, Some(room())).unwrap();
+        let lanes = Lanes::<Native>::new(memory, Some(&spread(0))).unwrap();
         let shape = *lanes.shape().unwrap();
         let (low, high) = (shape.range_of(1), shape.range_of(0));
         let asked = |range: Range<u64>| {
@@ -95,11 +100,11 @@ fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
 
 #[test]
 fn lanes_cost_who_has_them() {
-    let nr_frames = |nr_cpus, spread: Option<Range<u64>>| {
+    let nr_frames = |nr_cpus, spread: Option<Spread>| {
         let mut taken = 0;
         on(nr_cpus, |memory| {
             let before = memory.nr_free();
-            let lanes = Lanes::<Native>::new(memory, spread).unwrap();
+            let lanes = Lanes::<Native>::new(memory, spread.as_ref()).unwrap();
             taken = before - memory.nr_free();
             lanes.enter(0, Walks::To(0));
             assert!(lanes.reach(0, 0) && lanes.users().contains(0));
@@ -109,5 +114,25 @@ fn lanes_cost_who_has_them() {
         taken
     };
     assert_eq!([1, 384].map(|nr_cpus| nr_frames(nr_cpus, None)), [0, 0], "Linux's places");
-    assert_eq!([1, 2, 8, 62, 63, 384].map(|nr_cpus| nr_frames(nr_cpus, Some(room()))), [0, 1, 1, 1, 2, 8]);
+    assert_eq!([1, 2, 8, 62, 63, 384].map(|nr_cpus| nr_frames(nr_cpus, Some(spread(0)))), [0, 1, 1, 1, 2, 8]);
+    // As many lines again.
+    let with_own = |nr_cpus| nr_frames(nr_cpus, Some(spread((nr_cpus + 1) * 8)));
+    assert_eq!([1, 2, 30, 31, 384].map(with_own), [0, 1, 1, 2, 16]);
+}
+
+#[test]
+fn words_of_the_spaces_own_lie_behind_the_sets() {
+    on(30, |memory| {
+        let lanes = Lanes::<Native>::new(memory, Some(&spread(15))).unwrap();
+        let words = lanes.own_words().unwrap();
+        assert_eq!((words.len(), words.as_ptr().addr() % LINE_BYTES), (16, 0), "whole lines");
+        words.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        assert!(lanes.snapshot(&(0..u64::MAX)).is_empty(), "no set has any of them");
+        for address in [0, lanes.shape().unwrap().range_of(29).start] {
+            assert!(!lanes.reach(3, address));
+        }
+        lanes.free(memory);
+        let none = Lanes::<Native>::new(memory, None).unwrap();
+        assert!(none.own_words().is_none());
+    });
 }

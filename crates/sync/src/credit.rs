@@ -1,0 +1,234 @@
+//! Counters with a limit that CPUs change without a line in common: each CPU holds credits.
+//!
+//! # Guarantee
+//! * What a CPU has claimed it may add, and no claims together exceed the limit, whoever holds credits.
+//! * After a recall the counter alone is what there is: who is refused then is refused rightly.
+//! * A CPU that adds no more than it took away before, or drew, writes its own line alone.
+//!
+//! # Words first
+//! * `charged`: what there is, and what the CPUs may add without asking.
+//! * A *purse* for each CPU, on a line of its own: for each counter the CPU's *credit*, what it may add.
+//!
+//! # Invariants
+//! * I1 what there is = `charged` - all credits.
+//! * I2 a credit changes by a call of its own CPU, which holds a share of something ([`RangeLock`](crate::RangeLock)'s
+//!   semaphore), or by who has all of that. A CPU is a slot with one owner, who makes one call at a time.
+//! * I3 a claim is granted if the credit is large enough then, and `charged` at most the limit. Sharers raise `charged`
+//!   by draws alone, and never beyond the limit. So what sharers add keeps what there is at most the limit: it is at
+//!   most `charged` (I1).
+//! * I4 who recalls has all, so no claim is out: every credit is there to be taken back.
+//!
+//! # Protocol
+//! ```text
+//! sharer on CPU c                                          who has all, and is refused otherwise
+//! claim n: charged > limit? refused                        charged -= every credit; every credit = 0
+//!   credit[c] < n? charged += what is missing, and more;   charged is what there is
+//!     refused if that exceeds the limit                    looks at the limit again
+//! works: it may add n at most
+//! adds m <= n: credit[c] -= m
+//! takes away m: credit[c] += m; much? charged -= a part of it
+//! ```
+//! Who is refused takes all. A draw takes a part of the room beyond what is missing (one of four times as many parts as
+//! there are CPUs), so that near the limit nobody draws more than it needs, or keeps anything: then `charged` is what
+//! there is, up to what idle CPUs hold.
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | two draws of the last room | compare-and-swap of `charged`: the second sees the first |
+//! | a claim beside a recall | I4: one of them waits for the other; a claim after it draws anew |
+//! | a claim that waits, and then adds | its CPU makes no other call meanwhile, and nobody else takes of its credit (I2) |
+//! | a claim, beside who raised `charged` beyond the limit by having all | I3: refused, whatever the credit |
+//! | a draw beside a claim that needs none | the draw ends at most at the limit |
+//! | somebody sums while others work | wrong, unless he keeps them from it: [`Credit::total`] |
+//!
+//! Model: `tests/models/credit.rs`.
+//!
+//! Source: batches of Linux's `percpu_counter` (`lib/percpu_counter.c`), whose compare with a limit is exact only near
+//! it; the credits of a limit are those of Linux's memory controller (`mm/memcontrol.c`, stocks of pages per CPU).
+
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
+
+/// Words of a purse: a line.
+const PURSE_WORDS: usize = 8;
+/// A CPU keeps one of so many parts of the room for each CPU that there is.
+const PARTS_PER_CPU: u64 = 4;
+
+/// What each CPU may add, for up to eight counters, in words that lie where their owner has them.
+///
+/// ```
+/// use faultless_platform::{Atomic, Ordering, Processor, native::Native};
+/// use faultless_sync::Purses;
+///
+/// type Word = <Native as Processor>::AtomicU64;
+/// let words: Vec<Word> = (0..2 * Purses::<Native>::WORDS_PER_CPU).map(|_| Word::new(0)).collect();
+/// let (purses, charged) = (Purses::<Native>::new(&words), Word::new(0));
+/// let pages = purses.credit(0, &charged);
+///
+/// // CPU 0 maps 90 of 100 pages, and keeps a part of the room for later.
+/// assert!(pages.claim(0, 90, 100));
+/// pages.add(0, 90);
+/// assert_eq!((pages.total(), charged.load(Ordering::Relaxed)), (90, 91));
+/// assert_eq!(pages.at_most(0), 90);
+/// // CPU 1 may not have ten; once the credit is recalled, it may.
+/// assert!(!pages.claim(1, 10, 100));
+/// pages.recall();
+/// assert_eq!(pages.out(), 0);
+/// assert!(pages.claim(1, 10, 100) && !pages.claim(0, 1, 100));
+/// pages.add(1, 10);
+/// // What goes makes room for as much.
+/// pages.take_away(0, 1, 100);
+/// assert!(pages.total() == 99 && pages.claim(1, 1, 100));
+/// // Beyond the limit, where somebody who had all went, a credit is worth nothing.
+/// charged.store(101, Ordering::Relaxed);
+/// assert!(!pages.claim(1, 1, 100));
+/// ```
+pub struct Purses<'a, P: Processor> {
+    words: &'a [P::AtomicU64],
+}
+
+impl<P: Processor> Clone for Purses<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Processor> Copy for Purses<'_, P> {}
+
+impl<'a, P: Processor> Purses<'a, P> {
+    /// How many words a CPU needs.
+    pub const WORDS_PER_CPU: usize = PURSE_WORDS;
+
+    /// Returns the purses that have these words, so many for each CPU, and zero at first.
+    pub const fn new(words: &'a [P::AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    /// Returns one of the counters, by its number, with its exact word.
+    ///
+    /// # Panics
+    /// If `number` is not below [`Purses::WORDS_PER_CPU`].
+    pub fn credit(self, number: usize, charged: &'a P::AtomicU64) -> Credit<'a, P> {
+        assert!(number < PURSE_WORDS, "a purse has {PURSE_WORDS} credits");
+        Credit { charged, purses: self, number }
+    }
+
+    fn nr_cpus(self) -> usize {
+        self.words.len() / PURSE_WORDS
+    }
+}
+
+/// A counter with a limit, of which each CPU holds credits; see the module. [`Purses::credit`] returns it.
+pub struct Credit<'a, P: Processor> {
+    charged: &'a P::AtomicU64,
+    purses: Purses<'a, P>,
+    number: usize,
+}
+
+impl<P: Processor> Clone for Credit<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Processor> Copy for Credit<'_, P> {}
+
+impl<'a, P: Processor> Credit<'a, P> {
+    fn of(self, cpu: usize) -> &'a P::AtomicU64 {
+        &self.purses.words[cpu * PURSE_WORDS + self.number]
+    }
+
+    fn all(self) -> impl Iterator<Item = &'a P::AtomicU64> {
+        (0..self.purses.nr_cpus()).map(move |cpu| self.of(cpu))
+    }
+
+    /// Returns how much of a room a CPU may keep without need.
+    fn part(self, room: u64) -> u64 {
+        room / (PARTS_PER_CPU * self.purses.nr_cpus() as u64)
+    }
+
+    /// Raises this CPU's credit to `amount` at least, if the limit allows that; says whether it is so large now. The
+    /// caller holds a share.
+    #[must_use = "nothing may be added that was not claimed"]
+    pub fn claim(self, cpu: usize, amount: u64, limit: u64) -> bool {
+        let own = self.of(cpu);
+        // Relaxed, here and below: who had all before orders what it did by giving that up (I2); draws exclude each
+        // other by their compare-and-swap.
+        let credit = own.load(Ordering::Relaxed);
+        let missing = amount.saturating_sub(credit);
+        let mut charged = self.charged.load(Ordering::Relaxed);
+        loop {
+            let Some(room) = limit.checked_sub(charged).and_then(|room| room.checked_sub(missing)) else {
+                return false;
+            };
+            if missing == 0 {
+                return true;
+            }
+            let drawn = missing + self.part(room);
+            match self.charged.compare_exchange(charged, charged + drawn, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    own.store(credit + drawn, Ordering::Relaxed);
+                    return true;
+                }
+                Err(now) => charged = now,
+            }
+        }
+    }
+
+    /// Adds to what there is, no more than the CPU has claimed.
+    pub fn add(self, cpu: usize, amount: u64) {
+        let own = self.of(cpu);
+        // Relaxed: I2.
+        let credit = own.load(Ordering::Relaxed);
+        debug_assert!(amount <= credit, "I3: {amount} more, of {credit} that were claimed");
+        own.store(credit.wrapping_sub(amount), Ordering::Relaxed);
+    }
+
+    /// Takes away from what there is; the CPU may add as much again, or gives most of it back. The caller holds a
+    /// share.
+    pub fn take_away(self, cpu: usize, amount: u64, limit: u64) {
+        let own = self.of(cpu);
+        // Relaxed: I2; what others draw meanwhile decides how much is kept, and nothing else.
+        let credit = own.load(Ordering::Relaxed) + amount;
+        let kept = self.part(limit.saturating_sub(self.charged.load(Ordering::Relaxed)));
+        let excess = if credit > 2 * kept { credit - kept } else { 0 };
+        own.store(credit - excess, Ordering::Relaxed);
+        if excess != 0 {
+            // Relaxed: as for a draw.
+            self.charged.fetch_sub(excess, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes all credits back, so that the counter's own word is what there is. The caller has all.
+    pub fn recall(self) {
+        // Relaxed: I4.
+        let mut charged = self.charged.load(Ordering::Relaxed);
+        for credit in self.all() {
+            let out = credit.load(Ordering::Relaxed);
+            if out != 0 {
+                credit.store(0, Ordering::Relaxed);
+                charged = charged.wrapping_sub(out);
+            }
+        }
+        self.charged.store(charged, Ordering::Relaxed);
+    }
+
+    /// Returns all credits together; exact while nobody changes them.
+    pub fn out(self) -> u64 {
+        // Relaxed: the caller keeps others from changing them.
+        self.all().fold(0, |out, credit| out.wrapping_add(credit.load(Ordering::Relaxed)))
+    }
+
+    /// Returns what there is; exact while nobody changes it.
+    pub fn total(self) -> u64 {
+        // Relaxed: as in `out`.
+        self.charged.load(Ordering::Relaxed).wrapping_sub(self.out())
+    }
+
+    /// Returns a bound of what there is, which only rises by draws; without a look at other CPUs' purses. What the
+    /// caller has claimed fits between it and the limit.
+    pub fn at_most(self, cpu: usize) -> u64 {
+        // Relaxed: I1, I2.
+        self.charged.load(Ordering::Relaxed).wrapping_sub(self.of(cpu).load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,226 @@
+//! Limits without a line that all CPUs write: what a space counts, where its CPUs hold credits.
+//!
+//! # Guarantee
+//! A call answers as if there were one counter of each kind. Credits are there where parts of a space are changed side
+//! by side and mappings are spread (`translations::lanes`); elsewhere a counter is one word.
+//!
+//! # Words first
+//! `nr_areas`, `mapped_bytes`, `data_bytes` and `locked_bytes` of the space are what is *charged*: what there is, and
+//! what CPUs hold as credits (`sync::Credit`, I1). `are_out` says whether any purse may hold something.
+//!
+//! # Invariants
+//! * C1 a purse changes by a call of its own CPU that has a part, or by who has everything. Calls that have everything
+//!   count in the charged words themselves.
+//! * C2 who has a part has claimed what it may add, to each limit ([`Space::claim`]); so none of its checks says no.
+//! * C3 a limit says no only to who has everything and has recalled all credits ([`Space::is_allowed`]).
+//! * C4 while `are_out` is false all purses are empty. It is set by who claims, and cleared by a recall.
+//! * C5 who is refused a part recalls all when it has everything: so a space that is far below a limit, whose credits
+//!   lie where they are not needed, gives out parts again.
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | two claims near a limit; a claim beside a recall | `sync::Credit` |
+//! | a check with a part, beside draws of others | it compares what is charged, less the own credit, which holds what the call adds: at most the limit, whatever others draw |
+//! | a check of who has everything, while credits are out | what is charged is at least what there is: a yes is right, and a no is asked again after a recall (C3) |
+//! | a limit is lowered while credits are out | limits stay ([`Space::limits`]); what mremap goes on counting as locked lowers that one, with everything held, and by as much as it takes off the counter |
+//! | somebody sums up (map_count of `/proc`, the checker) | under the table's lock, under which purses change and recalls are made |
+//! | a second user comes, and parts are given out from then on | purses are empty, and what was counted is charged |
+//! | fork | the child has purses of its own, empty; the parent is had as a whole |
+//! | the space ends | its purses go with it; limits are a space's own, so nothing is owed to anybody |
+//!
+//! Committed memory has no counter: under the heuristic overcommit that is modelled (vm.overcommit_memory 0) each
+//! demand is judged by itself, against a number that stays ([`Space::check_commit`]). So it writes no line at all.
+//!
+//! # Memory
+//! A line for each CPU and one more, behind the sets of the lanes: 64 KiB for both on 384 CPUs, a frame on up to 30,
+//! nothing on one CPU or under Linux's placement.
+
+use super::Space;
+use super::change::Sizes;
+use super::map_lock::MapLock;
+use super::ranges::Additions;
+use crate::design::Design;
+use crate::limits::Privileges;
+use crate::system::System;
+use faultless_platform::{Atomic, Ordering};
+use faultless_sync::{Credit, Purses};
+
+/// What a space counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantity {
+    Areas,
+    Bytes,
+    DataBytes,
+    LockedBytes,
+}
+
+impl Quantity {
+    const ALL: [Self; 4] = [Self::Areas, Self::Bytes, Self::DataBytes, Self::LockedBytes];
+
+    /// How much of it a call that has a part may add.
+    fn of_additions(self, added: &Additions) -> u64 {
+        match self {
+            Self::Areas => added.areas,
+            Self::Bytes | Self::DataBytes => added.bytes,
+            Self::LockedBytes => added.locked_bytes,
+        }
+    }
+
+    fn of_sizes(self, sizes: &Sizes) -> u64 {
+        match self {
+            Self::Areas => sizes.areas,
+            Self::Bytes => sizes.bytes,
+            Self::DataBytes => sizes.data_bytes,
+            Self::LockedBytes => sizes.locked_bytes,
+        }
+    }
+}
+
+/// The purses of a space's CPUs, if they hold credits: in words that lie beside its lanes.
+struct Row<'a, P: System> {
+    purses: Purses<'a, P>,
+    /// Not 0: C4. On a line that is written seldom.
+    are_out: &'a P::AtomicU64,
+}
+
+/// Returns how many words a space of this design needs whose mappings are spread.
+pub(super) fn nr_words<P: System, D: Design<P>>() -> usize {
+    if D::Lock::DIVIDES { (P::nr_cpus() + 1) * Purses::<P>::WORDS_PER_CPU } else { 0 }
+}
+
+impl<P: System> Row<'_, P> {
+    fn note_out(&self) {
+        // Relaxed, both: cleared by who has everything, which excludes those who set it.
+        if self.are_out.load(Ordering::Relaxed) == 0 {
+            self.are_out.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Returns the word of what is charged.
+    fn charged(&self, quantity: Quantity) -> &P::AtomicU64 {
+        match quantity {
+            Quantity::Areas => &self.nr_areas,
+            Quantity::Bytes => &self.mapped_bytes,
+            Quantity::DataBytes => &self.data_bytes,
+            Quantity::LockedBytes => &self.locked_bytes,
+        }
+    }
+
+    #[inline]
+    fn row(&self) -> Option<Row<'_, P>> {
+        if !D::Lock::DIVIDES {
+            return None;
+        }
+        let words = self.lanes().own_words()?;
+        let (purses, rest) = words.split_at(P::nr_cpus() * Purses::<P>::WORDS_PER_CPU);
+        Some(Row { purses: Purses::new(purses), are_out: &rest[0] })
+    }
+
+    fn credit<'a>(&'a self, row: &Row<'a, P>, quantity: Quantity) -> Credit<'a, P> {
+        row.purses.credit(quantity as usize, self.charged(quantity))
+    }
+
+    /// Returns up to how much may be claimed: what every call may add that has a part.
+    fn most(&self, quantity: Quantity) -> u64 {
+        let limits = &self.limits;
+        match quantity {
+            // Some calls answer otherwise one below the limit.
+            Quantity::Areas => limits.max_map_count.saturating_sub(2),
+            Quantity::Bytes => limits.address_space_bytes,
+            Quantity::DataBytes => limits.data_bytes,
+            Quantity::LockedBytes if limits.privileges.contains(Privileges::UNLIMITED_LOCKS) => u64::MAX,
+            // Relaxed: written by who has everything.
+            Quantity::LockedBytes => limits.lock_bytes.saturating_sub(self.lost_lock_bytes.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Says whether the CPUs of this space hold credits, so that who has a part claims what it may add.
+    #[inline]
+    pub(super) fn has_credits(&self) -> bool {
+        self.row().is_some()
+    }
+
+    /// Claims what a call may add to each limit (C2); under the table's lock. Says whether it may.
+    pub(super) fn claim_credits(&self, added: &Additions) -> bool {
+        let Some(row) = self.row() else { return false };
+        row.note_out();
+        let claims = |quantity: Quantity| {
+            self.credit(&row, quantity).claim(P::cpu(), quantity.of_additions(added), self.most(quantity))
+        };
+        Quantity::ALL.into_iter().all(claims)
+    }
+
+    /// Counts a change of who has a part, out of this CPU's purse; under the table's lock. Says whether there is one.
+    #[inline]
+    pub(super) fn count_in_purse(&self, before: &Sizes, after: &Sizes) -> bool {
+        let Some(row) = self.row().filter(|_| self.lock.is_divided()) else { return false };
+        for quantity in Quantity::ALL {
+            let (before, after) = (quantity.of_sizes(before), quantity.of_sizes(after));
+            let credit = self.credit(&row, quantity);
+            match after.checked_sub(before) {
+                Some(0) => {}
+                Some(added) => credit.add(P::cpu(), added),
+                None => credit.take_away(P::cpu(), before - after, self.most(quantity)),
+            }
+        }
+        true
+    }
+
+    /// Takes all credits back if the caller has everything and any may be out; says whether it did.
+    #[cold]
+    pub(super) fn recall_credits(&self) -> bool {
+        let Some(row) = self.row().filter(|_| !self.lock.is_divided()) else { return false };
+        // Relaxed, and below: C4; the caller has everything.
+        if row.are_out.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let _summing = self.lock.table();
+        for quantity in Quantity::ALL {
+            self.credit(&row, quantity).recall();
+        }
+        row.are_out.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Says whether a limit, which `check` compares bounds with ([`Space::at_most`]), allows something (C3).
+    #[inline]
+    pub(super) fn is_allowed(&self, check: impl Fn() -> bool) -> bool {
+        check() || (self.recall_credits() && check())
+    }
+
+    /// Returns a bound of what there is; exact where no credits are out.
+    #[inline]
+    pub(super) fn at_most(&self, quantity: Quantity) -> u64 {
+        match self.row() {
+            Some(row) => self.credit(&row, quantity).at_most(P::cpu()),
+            // Relaxed: exact under the semaphore, and where several have a part of that, under the lock of edits.
+            None => self.charged(quantity).load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns what there is at some instant during the call.
+    #[inline]
+    pub(super) fn total(&self, quantity: Quantity) -> u64 {
+        match self.row() {
+            Some(row) => {
+                let _kept = self.lock.table();
+                self.credit(&row, quantity).total()
+            }
+            // Relaxed: as in `at_most`.
+            None => self.charged(quantity).load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns what CPUs hold while none may hold anything: nothing, if C4 is kept. The checker asks.
+    pub(crate) fn stray_credits(&self) -> u64 {
+        // Relaxed: nobody else uses the space.
+        let Some(row) = self.row().filter(|row| row.are_out.load(Ordering::Relaxed) == 0) else { return 0 };
+        Quantity::ALL.into_iter().map(|quantity| self.credit(&row, quantity).out()).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests;
