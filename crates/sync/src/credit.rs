@@ -58,12 +58,12 @@ const PARTS_PER_CPU: u64 = 4;
 ///
 /// ```
 /// use faultless_platform::{Atomic, Ordering, Processor, native::Native};
-/// use faultless_sync::Purses;
+/// use faultless_sync::{Credit, Purses};
 ///
 /// type Word = <Native as Processor>::AtomicU64;
 /// let words: Vec<Word> = (0..2 * Purses::<Native>::WORDS_PER_CPU).map(|_| Word::new(0)).collect();
 /// let (purses, charged) = (Purses::<Native>::new(&words), Word::new(0));
-/// let pages = purses.credit(0, &charged);
+/// let pages: Credit<'_, Native> = purses.credit(0, &charged);
 ///
 /// // CPU 0 maps 90 of 100 pages, and keeps a part of the room for later.
 /// assert!(pages.claim(0, 90, 100));
@@ -119,6 +119,14 @@ impl<'a, P: Processor> Purses<'a, P> {
 }
 
 /// A counter with a limit, of which each CPU holds credits; see the module. [`Purses::credit`] returns it.
+///
+/// # Who calls what
+/// | callers | functions |
+/// |---|---|
+/// | who has a share | `claim`, and then `add` and `take_away` |
+/// | who has all, before it says no | `recall` |
+/// | checks of a limit | `at_most` |
+/// | who keeps others from counting, and the checker | `total`, `out` |
 pub struct Credit<'a, P: Processor> {
     charged: &'a P::AtomicU64,
     purses: Purses<'a, P>,

@@ -97,8 +97,11 @@ fn fail_as(failed: Failed) {
     }
 }
 
+/// What a CPU does in its turn.
+type Act<'a, D> = &'a (dyn Fn(&SpaceRef<'_, Native, D>) + Sync);
+
 /// Lets one CPU after the other act, by their numbers.
-fn in_turn<D: Tested>(limits: Limits, turns: &[(usize, &(dyn Fn(&SpaceRef<'_, Native, D>) + Sync))]) {
+fn in_turn<D: Tested>(limits: Limits, turns: &[(usize, Act<'_, D>)]) {
     let failed = Mutex::new(None);
     on_each_cpu::<D>(limits, |space, step| {
         for (cpu, act) in turns {

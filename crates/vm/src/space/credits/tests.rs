@@ -16,11 +16,13 @@ use std::sync::{Barrier, Mutex};
 
 type Tested = FaultlessRanges<Rwsem<Native>>;
 type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
+/// What a CPU does in its turn.
+type Act<'a> = &'a (dyn Fn(&TestedSpace<'_>) + Sync);
 const NR_CPUS: usize = 4;
 const START: u64 = 0x10_0000_0000;
 
 /// Lets one CPU after the other act in a space of these limits, by their numbers; all have a guest in it.
-fn in_turn(limits: Limits, turns: &[(usize, &(dyn Fn(&TestedSpace<'_>) + Sync))]) {
+fn in_turn(limits: Limits, turns: &[(usize, Act<'_>)]) {
     let (region, machine) = (HostRegion::reserve(16 << 20).expect("the host has room"), Machine::new(NR_CPUS));
     machine.attach(|| {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
