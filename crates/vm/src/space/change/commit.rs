@@ -4,7 +4,7 @@
 //! No step can fail. What the change removed is freed when no fault uses it any more.
 
 use super::sizes::{Counted, Sizes};
-use super::{Change, Piece};
+use super::{Change, Piece, announced_range};
 use crate::addr::VirtAddr;
 use crate::area::Area;
 use crate::design::Design;
@@ -14,7 +14,6 @@ use crate::space::permit::WritePermit;
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::mutant;
 
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
@@ -135,8 +134,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn announce(&self) -> Option<NonNull<Area<P, D>>> {
-        let range =
-            mutant!(RangeTooShort, self.range.addresses() => self.range.start()..self.range.start() + crate::PAGE);
+        let range = announced_range(self.range);
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             D::announce_range(&piece.area().state, range.clone());
         }

@@ -145,10 +145,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let [left, _, right] = &mut self.pieces;
         for place in [left, right] {
             place.take_if(|piece| {
-                let now = piece.area().view();
-                !piece.is_fresh
-                    && (now.start, now.end) == (piece.view.start, piece.view.end)
-                    && now.flags == piece.view.flags
+                let view = &piece.view;
+                !piece.is_fresh && piece.area().bounds_and_flags() == (view.start, view.end, view.flags)
             });
         }
     }
@@ -209,7 +207,7 @@ fn neighbour<P: System, D: Design<P>>(
     let is_cut = view.start < range.end() && range.start() < view.end;
     let may_join = |new: &NewArea<P>| joins_but_for_roots(&view, &new.view) || joins_but_for_roots(&new.view, &view);
     let is_pinned = D::ROOTS_FREELY && (is_cut || new.is_some_and(may_join));
-    if is_pinned { entry.area().view_pinned() } else { view }
+    if is_pinned { AreaView { root: entry.area().pinned_root(), ..view } } else { view }
 }
 
 fn joins_but_for_roots<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> bool {
