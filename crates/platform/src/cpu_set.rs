@@ -64,7 +64,8 @@ impl CpuSet {
     /// Says whether no CPU is in the set.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.words.iter().all(|&word| word == 0)
+        // All words at once: several in one instruction, where the first that is not 0 would be a branch each.
+        self.words.iter().fold(0, |all, word| all | word) == 0
     }
 
     /// Visits the CPUs, ascending.

@@ -103,6 +103,7 @@ impl<P: Processor> Default for AtomicCpuSet<P> {
 /// let words = [<Native as Processor>::AtomicU64::new(0)];
 /// let set = CpuSetView::<Native>::new(&words);
 /// assert!(set.insert(3) && set.contains(3) && set.members_below(64).eq([3]));
+/// assert!(set.others_below(64, 3).is_none() && set.others_below(64, 4).is_some_and(|others| others.iter().eq([3])));
 /// let mut all = CpuSet::new();
 /// set.add_to(&mut all, 64);
 /// assert!(all.contains(3) && set.remove(3));
@@ -165,20 +166,52 @@ impl<'a, P: Processor> CpuSetView<'a, P> {
         }
     }
 
+    /// Returns the members other than `cpu` as a plain set, if there is one; all are below `nr_cpus`, and words of
+    /// others are not looked at. Where there is none, it costs a load for each word, and no set.
+    #[inline]
+    pub fn others_below(self, nr_cpus: usize, cpu: usize) -> Option<CpuSet> {
+        let bits = u64::BITS as usize;
+        let words = &self.words[..nr_cpus.div_ceil(bits).min(self.words.len())];
+        for (index, word) in words.iter().enumerate() {
+            let own = if index == cpu / bits { 1 << (cpu % bits) } else { 0 };
+            // Relaxed: as in `insert`.
+            let others = word.load(Ordering::Relaxed) & !own;
+            if others != 0 {
+                return Some(Self::others_from(&words[index + 1..], (index, others), cpu));
+            }
+        }
+        None
+    }
+
+    /// As [`CpuSetView::others_below`], of a first word's members and the words behind it.
+    #[cold]
+    fn others_from(behind: &[P::AtomicU64], (first, members): (usize, u64), cpu: usize) -> CpuSet {
+        let mut set = CpuSet::new();
+        set.insert_word(first, members);
+        for (index, word) in behind.iter().enumerate() {
+            // Relaxed: as in `insert`.
+            set.insert_word(first + 1 + index, word.load(Ordering::Relaxed));
+        }
+        set.remove(cpu);
+        set
+    }
+
     /// As [`AtomicCpuSet::members_below`]; a word is looked at when its first member is asked for.
+    #[inline]
     pub fn members_below(self, nr_cpus: usize) -> impl Iterator<Item = usize> + use<'a, P> {
         let bits = u64::BITS as usize;
-        let words = self.words.iter().take(nr_cpus.div_ceil(bits)).enumerate();
-        let members = words.flat_map(move |(index, word)| {
-            // Relaxed: as in `insert`.
-            let mut left = word.load(Ordering::Relaxed);
-            core::iter::from_fn(move || {
-                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
-                left &= left - 1;
-                Some(index * bits + bit)
-            })
-        });
-        members.take_while(move |&cpu| cpu < nr_cpus)
+        let mut words = self.words.iter().take(nr_cpus.div_ceil(bits));
+        let (mut left, mut first) = (0_u64, 0_usize.wrapping_sub(bits));
+        core::iter::from_fn(move || {
+            while left == 0 {
+                // Relaxed: as in `insert`.
+                left = words.next()?.load(Ordering::Relaxed);
+                first = first.wrapping_add(bits);
+            }
+            let cpu = first + left.trailing_zeros() as usize;
+            left &= left - 1;
+            (cpu < nr_cpus).then_some(cpu)
+        })
     }
 
     #[inline]

@@ -239,12 +239,14 @@ impl PageRange {
     pub const USER: Self = Self { start: VirtAddr(0), end: VirtAddr(USER_END) };
 
     /// Returns the range of `len_bytes`, rounded up to pages, from `start`; `None` unless I1 holds for it.
+    #[inline]
     pub fn new(start: VirtAddr, len_bytes: u64) -> Option<Self> {
         let end = start.checked_add(page_ceil(len_bytes)?)?;
         (start.is_page_aligned() && start < end && end.get() <= USER_END).then_some(Self { start, end })
     }
 
     /// Returns the range between two page-aligned addresses; `None` unless I1 holds for it.
+    #[inline]
     pub fn between(start: VirtAddr, end: VirtAddr) -> Option<Self> {
         (start < end && end.is_page_aligned()).then(|| Self::new(start, end - start)).flatten()
     }

@@ -10,7 +10,8 @@
 //! * I2 what stands behind it is set before the area is published and never changes; the area owns a reference to it.
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
 //! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a
-//!   root before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one.
+//!   root before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one,
+//!   unless the writer unpins it while it keeps faults out ([`Area::unpin_root`]).
 //! * I5 while the area holds an address, the address shows the same page of what stands behind the area: cuts and joins
 //!   move the bounds, but not `first_page`, where page 0 would lie. So a reader that gets one bound from before and one
 //!   from after a change of other addresses still finds the right page.
@@ -88,8 +89,17 @@ impl<P: System, D: Design<P>> Area<P, D> {
         if D::ROOTS_FREELY { AreaView { root: self.pinned_root(), ..view } } else { view }
     }
 
+    /// Lets faults without the space's lock give the area a root again. Inside `begin_change` .. `end_change`, with
+    /// faults kept out, by who has the write lock and relies on the absence of a root no longer.
+    pub(crate) fn unpin_root(&self) {
+        // Relaxed: as in `pinned_root`; nobody else writes the word of an area that is changing.
+        if D::ROOTS_FREELY && self.root.load(Ordering::Relaxed) == ROOT_PINNED {
+            self.root.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the root, if any; from then on no fault without the space's lock gives the area a root.
-    fn pinned_root(&self) -> u64 {
+    pub(crate) fn pinned_root(&self) -> u64 {
         mutant!(RootUnpinned => return self.root());
         // Relaxed: the word alone decides between a fault and the writer (`give_root`).
         if self.root.load(Ordering::Relaxed) != 0 {
@@ -114,6 +124,13 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn flags(&self) -> AreaFlags {
         // Relaxed: as in `view`.
         AreaFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Returns the bounds and the flags; as [`Area::view`].
+    pub(crate) fn bounds_and_flags(&self) -> (VirtAddr, VirtAddr, AreaFlags) {
+        // Relaxed: as in `view`.
+        let bound = |bound: &P::AtomicU64| VirtAddr::new(bound.load(Ordering::Relaxed));
+        (bound(&self.start), bound(&self.end), self.flags())
     }
 
     /// Returns the flags, and the root.
@@ -218,6 +235,12 @@ impl<P: System, D: Design<P>> Area<P, D> {
         if self.root() != view.root {
             self.root.store(view.root, order);
         }
+    }
+
+    /// Changes the flags alone; inside `begin_change` .. `end_change`.
+    pub(crate) fn set_flags(&self, flags: AreaFlags) {
+        // Relaxed: as in `set`.
+        self.flags.store(flags.bits(), Ordering::Relaxed);
     }
 
     /// Says whether the area holds `address`, and has not left the index. Under the space's lock of that address, which

@@ -159,6 +159,17 @@ impl<P: System> Events<P> {
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// Counts an event on the calling CPU as often as it happened, and tells observers.
+    #[inline]
+    pub(crate) fn note_many(&self, event: Event, times: u64) {
+        let cell = &self.cells.get(<P as Processor>::cpu())[event as usize];
+        // Relaxed: as in `count`.
+        cell.store(cell.load(Ordering::Relaxed) + times, Ordering::Relaxed);
+        for _ in 0..if P::WATCHED { times } else { 0 } {
+            P::trace(faultless_platform::Tracepoint::Point { name: event.name(), value: 0 });
+        }
+    }
+
     /// Counts an event on the calling CPU, and tells observers where it happened.
     #[inline]
     pub fn note(&self, event: Event, address: u64) {

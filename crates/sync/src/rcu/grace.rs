@@ -111,15 +111,21 @@ impl<P: Processor> Grace<P> {
     }
 
     /// Waits until the sections that these CPUs are in are over. The calling CPU is in none.
+    #[inline]
     pub(super) fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
         // ORDER: pairs with the fence in `Reader::enter`; forbids that a section misses what the caller did before, and
         // is missed here.
         P::fence(Ordering::SeqCst);
         let own = P::cpu();
-        let mut cpus = cpus.into_iter().filter(|&cpu| cpu != own).peekable();
-        if cpus.peek().is_none() {
-            return;
+        let mut cpus = cpus.into_iter().filter(|&cpu| cpu != own);
+        if let Some(first) = cpus.next() {
+            self.await_sections_of_others(core::iter::once(first).chain(cpus));
         }
+    }
+
+    /// As [`Grace::await_sections_of`], behind its fence.
+    #[inline(never)]
+    fn await_sections_of_others(&self, mut cpus: impl Iterator<Item = usize>) {
         // CPUs are looked at first and waited for afterwards: a section that begins meanwhile need not be waited for.
         let mut inside = [(0, ReaderWord::OUTSIDE); SECTIONS_AT_ONCE];
         loop {

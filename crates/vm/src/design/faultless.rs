@@ -38,6 +38,7 @@
 //! | a fault begins beside an announcement | one of the two fences comes first: the fault sees the announcement, or the writer sees the section and waits |
 //! | a fault finds an area that was cut, moved or removed since | the fault looks at its bounds again; a removed area keeps its announcement, and is not freed before the section ends |
 //! | a fault beside the range of a change whose area was cut, or became part of a neighbour | it may go on with the area that it found: the one that holds the address now shows the same (I1); a later change of the address waits for it |
+//! | an area's flags change in place beside a fault that found it (`space::change::in_place`) | the change is about all of the area: the fault sees it announced, or it waits for the fault before the flags change; who sees that it has ended sees the new flags (`sync::SeqCount`) |
 //! | an area grows over a hole beside a fault elsewhere in it | I2, I3; if its root or flags change, too, the fault is waited for |
 //! | MADV_DONTNEED, which announces nothing, beside a fault | it takes entries by compare-and-swap: a page that comes later stays, as if the fault had begun later |
 //! | a copy takes the old page out for the time of a shootdown | it leaves a guard, which is no empty entry (`fault::copy`) |

@@ -1,7 +1,7 @@
 //! Changing the index: prepare, then commit or abandon.
 //!
 //! # Guarantee
-//! [`Index::prepare`] allocates all that the change needs and changes nothing that a reader sees; [`Edit::commit`]
+//! [`Edit::prepare`] allocates all that the change needs and changes nothing that a reader sees; [`Edit::commit`]
 //! cannot fail. Dropping an [`Edit`] gives the prepared nodes back.
 //!
 //! # How far an edit goes
@@ -9,7 +9,7 @@
 //! and the bounds and holes that the nodes above keep are brought up to date in place. Where leaves merge, split, come
 //! or go, the parent is made anew, too, and so on, at most up to the root.
 
-use super::head::{Finger, Head, root_in_force};
+use super::head::{Finger, Head, nr_starting_before, root_in_force};
 use super::node::{FANOUT, MIN_SLOTS, Node, NodeSlot, Slots, child};
 use super::{Index, IndexEntry};
 use crate::system::System;
@@ -62,6 +62,7 @@ impl<P: System> Spare<'_, P> {
 }
 
 impl<P: System> Drop for Spare<'_, P> {
+    #[inline]
     fn drop(&mut self) {
         while let Some(node) = self.pop() {
             // SAFETY: nobody else has seen it.
@@ -74,8 +75,8 @@ impl<P: System> Drop for Spare<'_, P> {
 enum Pending<P: System> {
     /// Another root, or none.
     Root(*mut Node<P>),
-    /// Another child of a node that stays, in the place of that number.
-    Child(NonNull<Node<P>>, usize, NonNull<Node<P>>),
+    /// Another child of a node that stays, in the place of that number: the slot.
+    Child(NonNull<Node<P>>, usize, NodeSlot),
 }
 
 /// What is to be done above a node whose content changes.
@@ -106,48 +107,39 @@ pub struct Edit<'a, P: System> {
 }
 
 impl<P: System, T> Index<P, T> {
-    /// Prepares to remove every area that starts inside `range` and to add `added` (sorted, inside `range`).
-    pub fn prepare<'a>(
+    /// Returns an edit that is still to be prepared, which takes nodes that are set aside first, and then others. It is
+    /// prepared where its caller keeps it: it is too large to be handed on by calls that are made all the time.
+    #[inline(always)]
+    pub fn unprepared<'a>(
         &'a self,
         nodes: &'a Slab<P, Node<P>, P::Frames>,
-        range: Range<u64>,
-        added: &[Option<IndexEntry<T>>; MAX_ADDED],
         spare: Option<Spare<'a, P>>,
-    ) -> Result<Edit<'a, P>, OutOfFrames> {
-        match self.prepare_by(nodes, range, added, spare, false) {
-            Ok(edit) => Ok(edit),
-            Err(Short::Frames(cause)) => Err(cause),
-            Err(Short::Nodes) => unreachable!("it takes more"),
-        }
+    ) -> Edit<'a, P> {
+        let null = ptr::null_mut();
+        let (change, fresh, replaced, dropped) = (Pending::Root(null), null, null, null);
+        Edit { head: &self.head, nodes, spare, is_bounded: false, change, fresh, replaced, dropped }
     }
 
-    /// As [`Index::prepare`] out of nodes that were set aside, under a lock that nobody allocates with; nothing if they
-    /// are too few.
+    /// As [`Edit::prepare`] of an edit out of nodes that were set aside, under a lock that nobody allocates with;
+    /// nothing if they are too few.
     pub fn prepare_from<'a>(
         &'a self,
         range: Range<u64>,
-        added: &[Option<IndexEntry<T>>; MAX_ADDED],
+        added: impl Iterator<Item = IndexEntry<T>>,
         spare: Spare<'a, P>,
     ) -> Option<Edit<'a, P>> {
-        self.prepare_by(spare.nodes, range, added, Some(spare), true).ok()
+        let mut edit = self.unprepared(spare.nodes, Some(spare));
+        edit.is_bounded = true;
+        edit.prepare_all(range, added).ok()?;
+        Some(edit)
     }
 
-    fn prepare_by<'a>(
-        &'a self,
-        nodes: &'a Slab<P, Node<P>, P::Frames>,
-        range: Range<u64>,
-        added: &[Option<IndexEntry<T>>; MAX_ADDED],
-        spare: Option<Spare<'a, P>>,
-        is_bounded: bool,
-    ) -> Result<Edit<'a, P>, Short> {
-        let null = ptr::null_mut();
-        let (change, fresh, replaced, dropped) = (Pending::Root(null), null, null, null);
-        let mut edit = Edit { head: &self.head, nodes, spare, is_bounded, change, fresh, replaced, dropped };
-        let mut slots = [NodeSlot::NONE; MAX_ADDED];
-        let nr_added = added.iter().flatten().count();
-        slots.iter_mut().zip(added.iter().flatten()).for_each(|(slot, entry)| *slot = entry.to_slot());
-        edit.build(range, &slots[..nr_added])?;
-        Ok(edit)
+    /// Gives back what is kept for the next edit; there is none.
+    pub fn free_kept(&self, nodes: &Slab<P, Node<P>, P::Frames>) {
+        if let Some(kept) = self.head.finger.take_kept() {
+            // SAFETY: made by an edit out of this slab, and nobody is at it (F3 of `head`).
+            unsafe { nodes.free(kept) };
+        }
     }
 
     /// Sets aside the nodes that one edit without additions needs at most.
@@ -183,9 +175,35 @@ impl<P: System, T> Index<P, T> {
 }
 
 impl<'a, P: System> Edit<'a, P> {
+    /// Prepares to remove every area that starts inside `range` and to add `added` (sorted, inside `range`, and at most
+    /// [`MAX_ADDED`]), once.
+    #[inline]
+    pub fn prepare<T>(
+        &mut self,
+        range: Range<u64>,
+        added: impl Iterator<Item = IndexEntry<T>>,
+    ) -> Result<(), OutOfFrames> {
+        match self.prepare_all(range, added) {
+            Ok(()) => Ok(()),
+            Err(Short::Frames(cause)) => Err(cause),
+            Err(Short::Nodes) => unreachable!("it takes more"),
+        }
+    }
+
+    #[inline]
+    fn prepare_all<T>(&mut self, range: Range<u64>, added: impl Iterator<Item = IndexEntry<T>>) -> Result<(), Short> {
+        let (mut slots, mut nr_added) = ([NodeSlot::NONE; MAX_ADDED], 0);
+        for entry in added {
+            slots[nr_added] = entry.to_slot();
+            nr_added += 1;
+        }
+        self.build(range, &slots[..nr_added])
+    }
+
     /// Puts the change in force; returns what is left of the nodes that were set aside. Those that it replaces are
     /// freed after a grace period if `is_looked_at`, asked then, says that somebody may be reading them, else at once.
-    pub fn commit(mut self, is_looked_at: impl FnOnce() -> bool) -> Option<Spare<'a, P>> {
+    #[inline]
+    pub fn commit(&mut self, is_looked_at: impl FnOnce() -> bool) -> Option<Spare<'a, P>> {
         let spare = self.spare.take();
         match &self.change {
             Pending::Root(root) => {
@@ -194,7 +212,7 @@ impl<'a, P: System> Edit<'a, P> {
                 self.head.finger.set(None);
             }
             // SAFETY: reached from the root, which the caller keeps others from editing (I4); and made by this edit.
-            Pending::Child(parent, index, child) => unsafe { self.put(parent.as_ref(), *index, child.as_ref()) },
+            Pending::Child(parent, index, slot) => unsafe { self.put(parent.as_ref(), *index, slot) },
         }
         self.fresh = ptr::null_mut();
         let replaced = core::mem::replace(&mut self.replaced, ptr::null_mut());
@@ -203,17 +221,22 @@ impl<'a, P: System> Edit<'a, P> {
             return spare;
         }
         let is_looked_at = is_looked_at();
-        Self::for_each(replaced, |node| self.retire(node, is_looked_at));
+        Self::for_each(replaced, |node| {
+            if is_looked_at || !self.head.finger.keep(node) {
+                self.retire(node, is_looked_at);
+            }
+        });
         Self::for_each(dropped, |node| self.retire_tree(node, is_looked_at));
         spare
     }
 
     /// Gives a node another child, and the nodes above it what they keep of it.
-    fn put(&self, parent: &Node<P>, index: usize, child: &Node<P>) {
-        let (old, new) = (parent.slots()[index], child.summary());
-        parent.put(index, &new);
-        let finger = Finger { parent: NonNull::from(parent), index, leaf: NonNull::from(child) };
-        self.head.finger.set(child.is_leaf().then_some(finger));
+    #[inline]
+    fn put(&self, parent: &Node<P>, index: usize, new: &NodeSlot) {
+        let (old, below) = (parent.slots()[index], child::<P>(new));
+        parent.put(index, new);
+        let finger = Finger { parent: NonNull::from(parent), index, leaf: NonNull::from(below) };
+        self.head.finger.set(below.is_leaf().then_some(finger));
         if (old.start, old.end, old.max_gap) != (new.start, new.end, new.max_gap)
             && let Some(root) = root_in_force(self.head)
         {
@@ -243,42 +266,63 @@ impl<'a, P: System> Edit<'a, P> {
     fn build(&mut self, range: Range<u64>, added: &[NodeSlot]) -> Result<(), Short> {
         if let Some(Finger { parent, index, leaf }) = self.head.finger_at(&range)
             // SAFETY: reached from the root (F1 of `head`), and the writer's alone to replace (I4).
-            && let Some(new) = self.edited_leaf(unsafe { leaf.as_ref() }, &range, added, MIN_SLOTS)?
+            && let Some(new) = unsafe { self.edited_leaf(leaf.as_ref(), &parent.as_ref().slots()[index], &range, added)? }
         {
             self.change = Pending::Child(parent, index, new);
             return Ok(());
         }
-        let Some(root) = root_in_force(self.head) else { return self.grow(added, 0) };
-        if root.is_leaf()
-            && let Some(leaf) = self.edited_leaf(root, &range, added, 1)?
-        {
-            self.change = Pending::Root(leaf.as_ptr());
-            return Ok(());
+        let Some(root) = root_in_force(self.head) else {
+            return if added.is_empty() { Ok(()) } else { self.make_root([added]) };
+        };
+        if root.is_leaf() {
+            let (parts, replaced) = self.parts_of_leaf(root, &range, added);
+            let nr_slots = root.slots().len() - replaced.len() + added.len();
+            if nr_slots <= FANOUT {
+                push(&mut self.replaced, ptr::from_ref(root).cast_mut());
+                return if nr_slots == 0 { Ok(()) } else { self.make_root(parts) };
+            }
         }
+        self.build_levels(root, &range, added)
+    }
+
+    /// As [`Edit::build`], where a leaf alone is not enough.
+    #[inline(never)]
+    fn build_levels(&mut self, root: &Node<P>, range: &Range<u64>, added: &[NodeSlot]) -> Result<(), Short> {
         let mut top = Slots::new();
         if root.is_leaf() {
-            self.rebuild(root, &range, added, &mut top)?;
-        } else if let Above::Stays = self.change_below(root, &range, added, &mut top)? {
+            self.rebuild(root, range, added, &mut top)?;
+        } else if let Above::Stays = self.change_below(root, range, added, &mut top)? {
             return Ok(());
         }
         self.grow(top.as_slice(), root.height)
     }
 
-    /// Returns a leaf after the change, in place of `leaf`; nothing if it has less than `least` slots or too many.
+    /// Makes the root a leaf of a few slots.
+    fn make_root<const N: usize>(&mut self, parts: [&[NodeSlot]; N]) -> Result<(), Short> {
+        self.change = Pending::Root(self.new_node(parts, 0)?.as_ptr());
+        Ok(())
+    }
+
+    /// Makes a leaf after the change, in place of `leaf`, of which the parent keeps `kept`, and returns what the parent
+    /// will keep; nothing if it has too few slots or too many.
     fn edited_leaf(
         &mut self,
         leaf: &Node<P>,
+        kept: &NodeSlot,
         range: &Range<u64>,
         added: &[NodeSlot],
-        least: usize,
-    ) -> Result<Option<NonNull<Node<P>>>, Short> {
-        let parts = Self::parts_of_leaf(leaf, range, added);
-        let nr_slots = parts.iter().map(|part| part.len()).sum::<usize>();
-        if !(least..=FANOUT).contains(&nr_slots) {
+    ) -> Result<Option<NodeSlot>, Short> {
+        let (parts, replaced) = self.parts_of_leaf(leaf, range, added);
+        let nr_slots = leaf.slots().len() - replaced.len() + added.len();
+        if !(MIN_SLOTS..=FANOUT).contains(&nr_slots) {
             return Ok(None);
         }
         push(&mut self.replaced, ptr::from_ref(leaf).cast_mut());
-        self.new_node(parts, 0).map(Some)
+        let node = self.new_node(parts, 0)?;
+        // SAFETY: just made.
+        let new = unsafe { node.as_ref() };
+        let came = replaced.start..replaced.start + added.len();
+        Ok(Some(new.summary_after(kept, widest_hole(leaf.slots(), replaced), widest_hole(new.slots(), came))))
     }
 
     /// Makes the new root over the contents of the topmost level.
@@ -315,7 +359,7 @@ impl<'a, P: System> Edit<'a, P> {
         let old = child::<P>(&node.slots()[first]);
         let mut middle = Slots::new();
         let new = if old.is_leaf() {
-            self.edited_leaf(old, range, added, MIN_SLOTS)?
+            self.edited_leaf(old, &node.slots()[first], range, added)?
         } else {
             match self.change_below(old, range, added, &mut middle)? {
                 Above::Stays => return Ok(Above::Stays),
@@ -344,7 +388,7 @@ impl<'a, P: System> Edit<'a, P> {
     ) -> Result<(), Short> {
         if node.is_leaf() {
             push(&mut self.replaced, ptr::from_ref(node).cast_mut());
-            Self::parts_of_leaf(node, range, added).iter().for_each(|part| out.extend::<P>(part));
+            self.parts_of_leaf(node, range, added).0.iter().for_each(|part| out.extend::<P>(part));
             return Ok(());
         }
         let slots = node.slots();
@@ -386,12 +430,14 @@ impl<'a, P: System> Edit<'a, P> {
         (first, last.max(first))
     }
 
-    /// Makes a node of what a level holds, if that is enough for one and not too much.
-    fn one_node(&mut self, slots: &[NodeSlot], height: u16) -> Result<Option<NonNull<Node<P>>>, Short> {
+    /// Makes a node of what a level holds, and returns its parent's slot, if that is enough for one and not too much.
+    fn one_node(&mut self, slots: &[NodeSlot], height: u16) -> Result<Option<NodeSlot>, Short> {
         if !(MIN_SLOTS..=FANOUT).contains(&slots.len()) {
             return Ok(None);
         }
-        self.new_node([slots], height).map(Some)
+        let node = self.new_node([slots], height)?;
+        // SAFETY: just made.
+        Ok(Some(unsafe { node.as_ref() }.summary()))
     }
 
     /// Takes a neighbour in when too little is left for a node of its own.
@@ -415,14 +461,18 @@ impl<'a, P: System> Edit<'a, P> {
         node.slots()
     }
 
-    /// Returns what a leaf holds after the change.
+    /// Returns what a leaf holds after the change, and the places of those that go.
     #[inline]
-    fn parts_of_leaf<'s>(leaf: &'s Node<P>, range: &Range<u64>, added: &'s [NodeSlot]) -> [&'s [NodeSlot]; 3] {
+    fn parts_of_leaf<'s>(
+        &self,
+        leaf: &'s Node<P>,
+        range: &Range<u64>,
+        added: &'s [NodeSlot],
+    ) -> ([&'s [NodeSlot]; 3], Range<usize>) {
         let slots = leaf.slots();
-        let below = slots.iter().position(|slot| slot.start >= range.start).unwrap_or(slots.len());
-        let rest = &slots[below..];
-        let above = rest.iter().position(|slot| slot.start >= range.end).unwrap_or(rest.len());
-        [&slots[..below], added, &rest[above..]]
+        let below = nr_starting_before(slots, self.head.finger.place(), range.start);
+        let above = nr_starting_before(slots, below, range.end);
+        ([&slots[..below], added, &slots[above..]], below..above)
     }
 
     /// Spreads slots evenly over as few new nodes as hold them, and puts those nodes' slots into `out`.
@@ -438,7 +488,8 @@ impl<'a, P: System> Edit<'a, P> {
     }
 
     fn new_node<const N: usize>(&mut self, parts: [&[NodeSlot]; N], height: u16) -> Result<NonNull<Node<P>>, Short> {
-        let node = match self.spare.as_mut().and_then(Spare::pop) {
+        let spare = self.spare.as_mut().and_then(Spare::pop);
+        let node = match spare.or_else(|| self.head.finger.take_kept()) {
             Some(node) => node,
             None if self.is_bounded => return Err(Short::Nodes),
             None => self.nodes.alloc()?,
@@ -478,16 +529,40 @@ impl<'a, P: System> Edit<'a, P> {
     }
 }
 
+/// Returns the length of the longest hole beside or between slots that go or came.
+#[inline]
+fn widest_hole(slots: &[NodeSlot], changed: Range<usize>) -> u64 {
+    let (mut widest, mut place) = (0, changed.start.max(1));
+    while place <= changed.end
+        && let (Some(below), Some(above)) = (slots.get(place - 1), slots.get(place))
+    {
+        widest = widest.max(above.start - below.end);
+        place += 1;
+    }
+    widest
+}
+
 fn push<P: System>(list: &mut *mut Node<P>, node: *mut Node<P>) {
     // SAFETY: the link is the editing writer's alone (I4), and the node outlives the edit. Readers never read it.
     unsafe { (*node).next_in_edit.get().write(*list) };
     *list = node;
 }
 
-impl<P: System> Drop for Edit<'_, P> {
-    fn drop(&mut self) {
+impl<P: System> Edit<'_, P> {
+    /// Gives the nodes back of an edit that was not put in force.
+    #[cold]
+    fn abandon(&mut self) {
         let fresh = core::mem::replace(&mut self.fresh, ptr::null_mut());
         // SAFETY: nobody else has seen these nodes.
         Self::for_each(fresh, |node| unsafe { self.nodes.free(node) });
+    }
+}
+
+impl<P: System> Drop for Edit<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.fresh.is_null() {
+            self.abandon();
+        }
     }
 }

@@ -48,6 +48,7 @@
 //! # Rooms
 //! `node` is a node and its slots, `head` the root and where the writer looked last, `search` the lookups of all,
 //! `writer` those of the writer, who walks once for a call; `edit` changes it.
+//! Where nobody looks beside the writer, the leaf that an edit replaced is kept for the next edit.
 //!
 //! Source: the copying ordered index is Bonsai's idea (Clements, ASPLOS 2012) in B+tree form.
 
@@ -63,7 +64,7 @@ mod writer;
 
 pub use edit::{Edit, Spare};
 pub use node::Node;
-pub use writer::Writer;
+pub use writer::{Around, Writer};
 
 use crate::system::System;
 use core::ptr::NonNull;

@@ -164,6 +164,23 @@ impl<P: System> Node<P> {
         NodeSlot { start, end, max_gap, target: core::ptr::from_ref(self).expose_provenance() }
     }
 
+    /// As [`Node::summary`] of a leaf that takes the place of one of which `kept` was kept: the widest hole that went
+    /// was `gone` bytes, and the widest that came is `come`.
+    #[inline]
+    pub(super) fn summary_after(&self, kept: &NodeSlot, gone: u64, come: u64) -> NodeSlot {
+        let slots = self.slots();
+        // If the widest of all went, another one may be as wide.
+        let is_another = || slots.array_windows().any(|[below, above]| above.start - below.end >= gone);
+        if gone == kept.max_gap && come < gone && !is_another() {
+            return self.summary();
+        }
+        let (start, end) = (slots.first().map_or(0, |slot| slot.start), slots.last().map_or(0, |slot| slot.end));
+        let target = core::ptr::from_ref(self).expose_provenance();
+        let summary = NodeSlot { start, end, max_gap: kept.max_gap.max(come), target };
+        debug_assert_eq!(summary, self.summary());
+        summary
+    }
+
     /// Returns the place of the last slot that starts at or below `address`, or 0.
     pub(super) fn position(&self, address: u64) -> usize {
         self.slots().iter().rposition(|slot| slot.start <= address).unwrap_or(0)

@@ -43,7 +43,9 @@ impl World<'_> {
         for (place, &(start, end, number)) in entries.iter_mut().zip(&edit.added) {
             *place = Some(IndexEntry { start, end, area: area(number) });
         }
-        self.index.prepare(&self.nodes, edit.range.clone(), &entries, None).expect("room").commit(|| true);
+        let mut prepared = self.index.unprepared(&self.nodes, None);
+        prepared.prepare(edit.range.clone(), entries.into_iter().flatten()).expect("room");
+        prepared.commit(|| true);
     }
 }
 

@@ -36,7 +36,9 @@ impl<'a> Fixture<'a> {
         for (place, &(start, end, number)) in entries.iter_mut().zip(added) {
             *place = Some(IndexEntry { start, end, area: area(number) });
         }
-        self.index.prepare(&self.nodes, range, &entries, None).expect("room").commit(|| true);
+        let mut edit = self.index.unprepared(&self.nodes, None);
+        edit.prepare(range, entries.into_iter().flatten()).expect("room");
+        edit.commit(|| true);
     }
 }
 
@@ -91,7 +93,20 @@ fn check_writer(index: &Index<Native, Plain>, address: u64) {
         assert_eq!(places(writer.first_ending_after(address)), places(above), "above {address}");
         assert_eq!(places(writer.last_starting_before(address)), places(below), "below {address}");
         assert_eq!(places(writer.containing(address)), places(index.containing(address)), "at {address}");
+        check_around(index, address..address + 1);
+        check_around(index, address..address + 9);
     }
+}
+
+/// Checks what one look finds around and in a range, where it finds that.
+fn check_around(index: &Index<Native, Plain>, range: Range<u64>) {
+    let places = |found: Option<IndexEntry<Plain>>| found.map(|entry| (entry.start, entry.end, entry.area));
+    let Some(around) = index.writer().around(range.clone()) else { return };
+    assert_eq!(places(around.below), places(index.last_starting_before(range.start)), "below {range:?}");
+    assert_eq!(places(around.first), places(index.first_ending_after(range.start)), "first of {range:?}");
+    assert_eq!(places(around.above), places(index.first_ending_after(range.end)), "above {range:?}");
+    let nr_up_to_end = index.overlapping(range.clone()).filter(|entry| entry.end <= range.end).count();
+    assert_eq!(around.nr_up_to_end, nr_up_to_end, "in {range:?}");
 }
 
 fn highest_gap(model: &BTreeMap<u64, (u64, u64)>, len: u64, room: Range<u64>) -> Option<u64> {
@@ -211,7 +226,8 @@ fn an_abandoned_edit_changes_nothing() {
             }
             let live = fixture.nodes.nr_live() - fixture.nodes.nr_deferred();
             let entry = IndexEntry { start: 500, end: 505, area: area(7) };
-            let edit = fixture.index.prepare(&fixture.nodes, 300..900, &[Some(entry), None, None], None).expect("room");
+            let mut edit = fixture.index.unprepared(&fixture.nodes, None);
+            edit.prepare(300..900, std::iter::once(entry)).expect("room");
             drop(edit);
             memory.rcu().flush();
             assert_eq!(fixture.nodes.nr_live(), live);

@@ -21,9 +21,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// it leaves empty. The index says where the holes are, unless the caller names the one that the range lies in.
     /// `pause` is called between one leaf table that holds pages and the next, without a lock.
     pub(super) fn zap_and_prune(&self, range: PageRange, hole: Option<Range<u64>>, pause: &mut dyn FnMut()) {
-        // Who holds a part is the only one who empties what it has, whatever others do.
-        let new = if D::Lock::DIVIDES && self.lock.is_divided() { Gather::of_its_only_zapper } else { Gather::new };
-        let mut gather = new(&self.translations, range);
+        // Others who find nothing mapped there wait (`removal`), or have no part of it (R1 of `ranges`).
+        let mut gather = Gather::of_its_only_zapper(&self.translations, range);
         self.translations.zap_into(range, Emptied::All, &mut gather, pause);
         match hole {
             Some(hole) => self.translations.prune(range.numbers(), hole, &mut gather),

@@ -8,7 +8,7 @@ use super::place::spread;
 use crate::addr::PageRange;
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
-use crate::index::Index;
+use crate::index::{Index, IndexEntry};
 use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::orphans::Orphan;
@@ -245,9 +245,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
             unsafe { D::release_area(self, entry.area) };
         }
         // An edit that leaves nothing needs no memory.
-        if let Ok(edit) = self.index.prepare(&self.vm().nodes, 0..u64::MAX, &[None; 3], None) {
+        let mut edit = self.index.unprepared(&self.vm().nodes, None);
+        if edit.prepare(0..u64::MAX, core::iter::empty::<IndexEntry<crate::area::Area<P, D>>>()).is_ok() {
             edit.commit(|| false);
         }
+        drop(edit);
+        self.index.free_kept(&self.vm().nodes);
         self.translations.free();
     }
 }

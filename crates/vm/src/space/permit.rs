@@ -10,7 +10,7 @@
 //! that.
 
 use super::map_lock::{EditGuard, MapLock};
-use crate::addr::VirtAddr;
+use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
 use crate::index;
 use crate::system::System;
@@ -134,7 +134,7 @@ impl<P: System, D: Design<P>> Copy for AreaAt<'_, P, D> {}
 
 impl<'g, P: System, D: Design<P>> AreaAt<'g, P, D> {
     #[inline]
-    fn new(entry: index::IndexEntry<Area<P, D>>) -> Self {
+    pub(super) fn new(entry: index::IndexEntry<Area<P, D>>) -> Self {
         Self { start: VirtAddr::new(entry.start), end: VirtAddr::new(entry.end), area: entry.area, permit: PhantomData }
     }
 
@@ -248,6 +248,12 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             Some(index) => index.last_starting_before(address.get()).map(AreaAt::new),
             None => self.0.last_starting_before(address),
         }
+    }
+
+    /// Returns what lies around and in a range, where one look at the index finds that.
+    #[inline]
+    pub(super) fn around(self, range: PageRange) -> Option<index::Around<Area<P, D>>> {
+        self.alone()?.around(range.numbers())
     }
 
     /// As [`ReadPermit::overlapping`].

@@ -8,6 +8,7 @@ use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::asked::Protection;
+use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
 use crate::object::{ObjectRef, WriteNotice};
@@ -215,20 +216,31 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         }
         let page_offset = old.page_offset_of(part.start());
         let view = AreaView { start: part.start(), end: part.end(), flags, page_offset, ..old };
-        let behind = area.behind().clone();
+        let translations = || {
+            if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {
+                self.protect_entries(part, &view, area.object());
+            }
+        };
+        if (old.start, old.end) == (view.start, view.end) && !self.may_join_a_neighbour(&view) {
+            self.reflag_in_place((area, part), flags, translations);
+            return Ok(());
+        }
+        self.reflag_cut(area.behind().clone(), &view, translations)
+    }
+
+    /// Changes the flags of a part that is cut out of its area, or joined with a neighbour: it becomes `view`.
+    #[inline(never)]
+    fn reflag_cut(self, behind: Behind<P>, view: &AreaView<P>, translations: impl FnOnce()) -> Result<(), CallError> {
+        let Some(part) = PageRange::between(view.start, view.end) else { return Ok(()) };
         let mut change = self.unprepared(part, None);
-        change.fill(Some(NewArea { view, behind, join: Join::Allowed }))?;
+        change.fill(Some(NewArea { view: *view, behind, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
         if !self.may_add(nr_added) {
             drop(change);
             return Err(self.refuse_cuts(nr_added, part.start()));
         }
         mutant!(ProtectUnannounced => change.leave_unannounced());
-        change.commit(|| {
-            if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {
-                self.protect_entries(part, &view, area.object());
-            }
-        });
+        change.commit(translations);
         Ok(())
     }
 

@@ -21,7 +21,8 @@
 //!   all up.
 //! * R7 who holds a part looks the index up inside an RCU section, as faults do: others replace its nodes.
 //! * R8 a change is announced, put in force, and then waits for the faults that began before; only after that it
-//!   changes translations, and frees what it took away.
+//!   changes translations, and frees what it took away. One of a whole area's flags, which needs the table's lock for
+//!   the counters alone, waits before it is put in force.
 //!
 //! # Races
 //! | race | why it is sound |

@@ -154,6 +154,13 @@ pub(crate) fn put<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     unsafe { memory.put(pfn) };
 }
 
+/// Frees a page table at once: nobody else has a reference to one.
+#[inline]
+pub(crate) fn put_table<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {
+    // SAFETY: the table was taken out of the tree and shot down, and nobody walks it.
+    unsafe { memory.free(table) };
+}
+
 /// Frees a page table after a grace period.
 pub(crate) fn put_table_deferred<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {
     mutant!(TablesFreedAtOnce => return put(memory, table));

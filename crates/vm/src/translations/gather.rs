@@ -24,6 +24,9 @@ use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use stored::{RUN, Stored};
 
+/// Tables that go with one page at most: those on the way to it, but for the root.
+const WAY: usize = 4;
+
 /// See the module.
 #[must_use = "a gather flushes when it is dropped"]
 pub struct Gather<'a, P: System> {
@@ -35,8 +38,11 @@ pub struct Gather<'a, P: System> {
     stored: Stored,
     /// The pages whose entries were cleared since the last flush: first byte, and first byte behind.
     cleared: Option<(u64, u64)>,
-    /// Page tables taken out of the tree; linked through their frames' metadata.
-    tables: Option<Pfn>,
+    /// Page tables taken out of the tree: the first `nr_tables` are written. Those before them are `linked_tables`.
+    tables: [MaybeUninit<Pfn>; WAY],
+    nr_tables: usize,
+    /// Page tables taken out of the tree, linked through their frames' metadata.
+    linked_tables: Option<Pfn>,
     /// `range`, and what the tables span: who walks there is waited for.
     reach: Range<u64>,
     /// Whether all of `range` must be flushed.
@@ -66,7 +72,9 @@ impl<'a, P: System> Gather<'a, P> {
             len: 0,
             stored: Stored::NOTHING,
             cleared: None,
-            tables: None,
+            tables: [const { MaybeUninit::uninit() }; WAY],
+            nr_tables: 0,
+            linked_tables: None,
             reach: range.numbers(),
             needs_flush: false,
         }
@@ -110,9 +118,18 @@ impl<'a, P: System> Gather<'a, P> {
 
     /// Takes over a page table that was taken out of the tree, and spans these addresses: freed after the flush and, if
     /// somebody may walk it without the semaphore, a grace period.
+    #[inline]
     pub fn add_table(&mut self, table: Pfn, span: Range<u64>) {
-        frames::set_link(self.translations.memory(), table, self.tables);
-        self.tables = Some(table);
+        match self.tables.get_mut(self.nr_tables) {
+            Some(place) => {
+                place.write(table);
+                self.nr_tables += 1;
+            }
+            None => {
+                frames::set_link(self.translations.memory(), table, self.linked_tables);
+                self.linked_tables = Some(table);
+            }
+        }
         // L4 of `lanes`.
         mutant!(TableOfOneLane, self.reach = self.reach.start.min(span.start)..self.reach.end.max(span.end) => ());
         self.needs_flush = true;
@@ -121,39 +138,48 @@ impl<'a, P: System> Gather<'a, P> {
     /// Shoots down what was cleared and drops the frames; called without any spin lock held, but maybe those of leaf
     /// tables, as long as no table was put in (`counted`).
     pub fn flush(&mut self) {
-        let cleared =
-            self.cleared.take().and_then(|(first, end)| PageRange::between(VirtAddr::new(first), VirtAddr::new(end)));
+        let cleared = self.cleared.take();
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
             self.translations.flush_reaching(self.range, &self.reach);
-        } else if let Some(cleared) = cleared {
+        } else if let Some((first, end)) = cleared
+            && let Some(cleared) = PageRange::between(VirtAddr::new(first), VirtAddr::new(end))
+        {
             self.translations.flush(cleared);
         }
         self.put_frames();
-        if self.tables.is_some() {
+        if self.nr_tables != 0 {
             self.put_tables();
         }
     }
 }
 
 impl<P: System> Gather<'_, P> {
-    #[cold]
+    #[inline(never)]
     fn put_tables(&mut self) {
         let memory = self.translations.memory();
         let is_looked_at = self.translations.is_looked_at();
-        while let Some(table) = self.tables {
-            self.tables = frames::link(memory, table);
-            self.translations.instance().events.note(Event::TablesFreed, 0);
-            match is_looked_at {
-                true => frames::put_table_deferred(memory, table),
-                false => frames::put(memory, table),
-            }
+        let put = |table: Pfn| match is_looked_at {
+            true => frames::put_table_deferred(memory, table),
+            false => frames::put_table(memory, table),
+        };
+        // SAFETY: so many are written.
+        unsafe { self.tables[..self.nr_tables].assume_init_ref() }.iter().for_each(|&table| put(table));
+        let mut nr_freed = core::mem::take(&mut self.nr_tables);
+        while let Some(table) = self.linked_tables {
+            self.linked_tables = frames::link(memory, table);
+            put(table);
+            nr_freed += 1;
         }
+        self.translations.instance().events.note_many(Event::TablesFreed, nr_freed as u64);
     }
 
+    #[inline]
     fn put_frames(&mut self) {
         let memory = self.translations.memory();
-        self.stored.drain::<P>(memory, &mut |run| run.iter().for_each(|&frame| frames::put(memory, frame)));
+        if !self.stored.is_empty() {
+            self.stored.drain::<P>(memory, &mut |run| run.iter().for_each(|&frame| frames::put(memory, frame)));
+        }
         // SAFETY: so many are written.
         for &frame in unsafe { self.frames[..self.len].assume_init_ref() } {
             frames::put(memory, frame);

@@ -236,11 +236,21 @@ impl<P: System> Lanes<P> {
     }
 
     /// As [`Lanes::members`], read at once.
-    #[inline]
     pub(crate) fn snapshot(&self, range: &Range<u64>) -> CpuSet {
         let mut cpus = CpuSet::new();
         self.sets(range).for_each(|set| set.add_to(&mut cpus, P::nr_cpus()));
         cpus
+    }
+
+    /// As [`Lanes::snapshot`], without a CPU; nothing if there is no other.
+    #[inline]
+    pub(crate) fn others(&self, range: &Range<u64>, cpu: usize) -> Option<CpuSet> {
+        if self.row.is_none() {
+            return self.users.view().others_below(P::nr_cpus(), cpu);
+        }
+        let mut cpus = self.snapshot(range);
+        cpus.remove(cpu);
+        (!cpus.is_empty()).then_some(cpus)
     }
 
     /// Returns the sets that a range is the business of.

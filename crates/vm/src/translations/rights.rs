@@ -26,9 +26,9 @@ pub(crate) enum Upgrade {
 
 impl<P: System> Translations<P> {
     /// Gives the entries of a range the rights of `rights`, which are those of a page that may not be stored to, and
-    /// lets stores reach the pages that `upgrade` names.
+    /// lets stores reach the pages that `upgrade` names. The caller has the range locked for changing it.
     pub(crate) fn set_rights(&self, range: PageRange, rights: EntryFlags, upgrade: Upgrade) {
-        self.weaken(range, |slot, _| set_entry_rights(slot, rights, upgrade));
+        self.weaken_alone(range, |slot, _| set_entry_rights(slot, rights, upgrade));
     }
 }
 

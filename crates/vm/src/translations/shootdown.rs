@@ -207,13 +207,11 @@ impl<P: System> Cpus<P> {
         // entry from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
         P::fence(Ordering::SeqCst);
         let me = P::cpu();
-        let mut targets =
-            mutant!(LaneReadEarly, lanes.snapshot(reach) => self.early().unwrap_or(lanes.snapshot(reach)));
-        targets.remove(me);
+        let targets = mutant!(LaneReadEarly, lanes.others(reach, me) => self.early_others(lanes, reach, me));
         // SAFETY: this thread owns its CPU and is in kernel state.
         unsafe { self.with_tlb(me, |tlb| tlb.invalidate(space, range)) };
         P::flush(space, Some(range));
-        if !targets.is_empty() {
+        if let Some(targets) = targets {
             events.note(Event::TlbShootdown, range.start().get());
             self.ask(&targets, Request { space, range: Some(range), asker: me });
             let idle = targets.iter().filter(|&cpu| !P::WAITS_FOR_LOADED && P::is_idle(cpu));
@@ -229,9 +227,12 @@ impl<P: System> Cpus<P> {
     }
 
     #[cfg(feature = "mutants")]
-    fn early(&self) -> Option<CpuSet> {
+    fn early_others(&self, lanes: &Lanes<P>, reach: &Range<u64>, me: usize) -> Option<CpuSet> {
         // SAFETY: as in `note_early`.
-        unsafe { (*self.cpus.get(P::cpu()).early.get()).take() }
+        let early = unsafe { (*self.cpus.get(P::cpu()).early.get()).take() };
+        let mut targets = early.unwrap_or(lanes.snapshot(reach));
+        targets.remove(me);
+        (!targets.is_empty()).then_some(targets)
     }
 
     /// Takes a CPU that nobody owns out of the sets that led to it, unless somebody has come to use it since `asker`

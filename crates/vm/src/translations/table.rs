@@ -30,6 +30,8 @@ use faultless_platform::{Holds, InPlace, Ordering};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 512;
+/// Levels of the highest tree.
+const MOST_LEVELS: usize = 6;
 /// The height of a space's tree: as many levels as the format has, of which user memory takes the lower half.
 const OF_FORMAT: u32 = 0;
 
@@ -418,11 +420,76 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Takes tables that touch `range` and lie wholly inside `hole`, in which nothing is mapped, out of the tree (I1).
     ///
     /// The caller holds the space's write lock. Each table goes to `taken`, which frees it as I3 says. The root stays.
-    pub fn free_empty(&self, memory: &P::Frames, range: Range<u64>, hole: Range<u64>, taken: &mut Taken<'_>) {
+    #[inline]
+    pub fn free_empty(
+        &self,
+        memory: &P::Frames,
+        range: Range<u64>,
+        hole: Range<u64>,
+        mut taken: impl FnMut(Pfn, Range<u64>),
+    ) {
         // A table above spans its leaves: where none of those goes, none does.
-        if has_whole_leaf(&range, &hole) {
-            Self::prune(memory, self.root, Self::TOP, &range, &hole, taken);
+        if !has_whole_leaf(&range, &hole) {
+            return;
         }
+        match range.end <= leaf_end(range.start) {
+            true => self.prune_way(memory, range.start, &hole, &mut taken),
+            false => Self::prune(memory, self.root, Self::TOP, &range, &hole, &mut taken),
+        }
+    }
+
+    /// As [`Tables::prune`], of a range in one leaf table, which lies wholly in the hole: one walk down, and up again
+    /// as long as tables lie in the hole.
+    #[inline]
+    fn prune_way(&self, memory: &P::Frames, address: u64, hole: &Range<u64>, taken: &mut impl FnMut(Pfn, Range<u64>)) {
+        let mut way = [None; MOST_LEVELS + 1];
+        let (mut table, mut lowest) = (self.root, Self::TOP + 1);
+        for level in (2..=Self::TOP).rev() {
+            let slot = entry_for::<P>(memory, table, level, address);
+            let entry = {
+                let _map = Self::map_upper(memory, table);
+                load::<P>(slot)
+            };
+            if !entry.is_present() {
+                break;
+            }
+            way[level as usize] = Some((table, slot, entry.pfn()));
+            (table, lowest) = (entry.pfn(), level);
+        }
+        for level in lowest..Self::TOP + 1 {
+            let start = address / span(level) * span(level);
+            let covered = start..start + span(level);
+            if covered.start < hole.start || hole.end < covered.end {
+                return;
+            }
+            if let Some((above, slot, table)) = way[level as usize] {
+                Self::take_empty(memory, (above, slot), (level, table), covered, taken);
+            }
+        }
+    }
+
+    /// Takes a table, which has no entry, out of the one above it.
+    #[inline]
+    fn take_empty(
+        memory: &P::Frames,
+        (above, slot): (Pfn, Slot<'_, P>),
+        (level, table): (u32, Pfn),
+        covered: Range<u64>,
+        taken: &mut (impl FnMut(Pfn, Range<u64>) + ?Sized),
+    ) {
+        let is_bare = || {
+            level == 2 || {
+                let _map = Self::map_upper(memory, table);
+                Self::is_bare(memory, table)
+            }
+        };
+        debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
+        {
+            let _map = Self::map_upper(memory, above);
+            // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
+            slot.store(Entry::EMPTY, Ordering::Release);
+        }
+        taken(table, covered);
     }
 
     fn prune(memory: &P::Frames, table: Pfn, level: u32, range: &Range<u64>, hole: &Range<u64>, taken: &mut Taken<'_>) {
@@ -437,17 +504,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 Self::prune(memory, entry.pfn(), level - 1, &part, hole, taken);
             }
             if hole.start <= covered.start && covered.end <= hole.end {
-                let is_bare = || {
-                    level == 2 || {
-                        let _map = Self::map_upper(memory, entry.pfn());
-                        Self::is_bare(memory, entry.pfn())
-                    }
-                };
-                debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
-                let _map = Self::map_upper(memory, table);
-                // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
-                slot.store(Entry::EMPTY, Ordering::Release);
-                taken(entry.pfn(), covered);
+                Self::take_empty(memory, (table, slot), (level, entry.pfn()), covered, taken);
             }
         }
     }

@@ -16,9 +16,19 @@ impl<P: System> Translations<P> {
     /// whether a translation may be stronger than the entry now is.
     ///
     /// The caller has the space's lock, shared at least.
-    pub(super) fn weaken(&self, range: PageRange, mut take: impl FnMut(Slot<'_, P>, u64) -> bool) {
+    pub(super) fn weaken(&self, range: PageRange, take: impl FnMut(Slot<'_, P>, u64) -> bool) {
+        self.weaken_into(range, Gather::new(self, range), take);
+    }
+
+    /// As [`Translations::weaken`]; the caller keeps everybody else out of the range.
+    #[inline]
+    pub(super) fn weaken_alone(&self, range: PageRange, take: impl FnMut(Slot<'_, P>, u64) -> bool) {
+        self.weaken_into(range, Gather::of_its_only_zapper(self, range), take);
+    }
+
+    #[inline]
+    fn weaken_into(&self, range: PageRange, mut gather: Gather<'_, P>, mut take: impl FnMut(Slot<'_, P>, u64) -> bool) {
         let memory = self.memory();
-        let mut gather = Gather::new(self, range);
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();

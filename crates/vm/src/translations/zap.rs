@@ -90,6 +90,9 @@ impl<P: System> Translations<P> {
         gather: &mut Gather<'_, P>,
         pause: &mut dyn FnMut(),
     ) {
+        if range.len_bytes() == PAGE {
+            return self.zap_page(range.start().get(), emptied, gather);
+        }
         let mut progress = ZapProgress { emptied, nr_pages: 0, is_pause_due: false };
         self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
             progress.is_pause_due = progress.nr_pages != 0;
@@ -97,6 +100,27 @@ impl<P: System> Translations<P> {
             true
         });
         self.shrink_by(&progress);
+    }
+
+    /// As [`Translations::zap_into`] of one page.
+    fn zap_page(&self, page: u64, emptied: Emptied, gather: &mut Gather<'_, P>) {
+        let memory = self.memory();
+        let Some(leaf) = self.tables.walk(memory, page) else { return };
+        let taken = {
+            let _map = TableMap::<P>::new(memory, leaf.table);
+            let _lock = memory.page(leaf.table).lock().guard();
+            // Relaxed: as in `zap_leaf`.
+            let seen = leaf.slot.load(Ordering::Relaxed);
+            if self.is_emptied(seen, emptied) { self.take_entry(leaf.slot, seen, emptied) } else { None }
+        };
+        let Some(entry) = taken else { return };
+        gather.add(page, entry);
+        if gather.is_full() {
+            gather.flush();
+        }
+        if entry.holds_frame() {
+            self.shrink_resident(1);
+        }
     }
 
     /// Empties entries of one table; if a pause is due, before its first page.

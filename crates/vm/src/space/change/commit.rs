@@ -4,17 +4,16 @@
 //! No step can fail. What the change removed is freed when no fault uses it any more.
 
 use super::sizes::{Counted, Sizes};
-use super::{Change, Piece};
+use super::{Change, Piece, announced_range};
 use crate::addr::VirtAddr;
 use crate::area::Area;
 use crate::design::Design;
 use crate::index::Spare;
-use crate::space::Space;
 use crate::space::permit::WritePermit;
+use crate::space::{AreaAt, Space};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_platform::mutant;
 
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
@@ -60,9 +59,11 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Puts the index in force; returns nodes that were not needed, to be freed when others may edit again.
     fn publish(&mut self) -> Option<Spare<'a, P>> {
         debug_assert!(self.edit.is_some(), "a change is put in force once");
-        let edit = self.edit.take();
-        let mut spare = None;
-        D::update_index(&self.space, || spare = edit.and_then(|edit| edit.commit(|| self.space.is_looked_at())));
+        let (space, edit, mut spare) = (self.space, &mut self.edit, None);
+        D::update_index(&space, || {
+            spare = edit.as_mut().and_then(|edit| edit.commit(|| space.is_looked_at()));
+        });
+        self.edit = None;
         spare
     }
 
@@ -135,16 +136,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn announce(&self) -> Option<NonNull<Area<P, D>>> {
-        let range =
-            mutant!(RangeTooShort, self.range.addresses() => self.range.start()..self.range.start() + crate::PAGE);
+        let range = announced_range(self.range);
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             D::announce_range(&piece.area().state, range.clone());
         }
         let mut removed = None;
-        let _beside = self.space.look_beside();
-        let among = || self.space.overlapping(self.spanned());
-        let mut others = self.only.is_none().then(among);
-        for entry in self.only.into_iter().chain(core::iter::from_fn(|| others.as_mut()?.next())) {
+        let mut tell = |entry: AreaAt<'a, P, D>| {
             let area = entry.area();
             let is_removed = !self.pieces.iter().flatten().any(|piece| piece.area == entry.place());
             if self.announced.reaches(is_removed) {
@@ -154,6 +151,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 // SAFETY: the link is the writer's alone.
                 unsafe { area.next_removed.get().write(removed) };
                 removed = Some(entry.place());
+            }
+        };
+        match self.only {
+            Some(only) => tell(only),
+            None => {
+                let _beside = self.space.look_beside();
+                self.space.overlapping(self.spanned()).for_each(tell);
             }
         }
         removed

@@ -17,10 +17,12 @@
 //! |---|---|
 //! | `plan` | finds what stays and what comes, allocates it, prepares the index's edit |
 //! | `commit` | announces the change, puts it in force, lets faults in again, lets go of what was removed |
+//! | `in_place` | gives a whole area other flags, which needs neither a new area nor an edit |
 //! | `reserve` | memory set aside, for a change that may not fail or is planned under a spin lock |
 //! | `sizes` | how much there is of what a space counts, and what a change makes of it |
 
 mod commit;
+mod in_place;
 mod plan;
 mod reserve;
 mod sizes;
@@ -111,6 +113,11 @@ impl AnnouncedTo {
             Self::Nobody => false,
         }
     }
+}
+
+/// Returns what areas are told that a change of `range` is about.
+fn announced_range(range: PageRange) -> Range<VirtAddr> {
+    mutant!(RangeTooShort, range.addresses() => range.start()..range.start() + crate::PAGE)
 }
 
 /// A prepared change; see the module.

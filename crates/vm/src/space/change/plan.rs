@@ -8,7 +8,7 @@ use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
-use crate::index::Index;
+use crate::index::{Around, Index};
 use crate::space::AreaAt;
 use crate::space::map_lock::{EditGuard, MapLock};
 use crate::system::System;
@@ -17,13 +17,21 @@ use faultless_phys::OutOfFrames;
 use faultless_platform::mutant;
 use faultless_platform::{TouchKind, Tracepoint};
 
+/// Whether what takes part is counted already.
+#[derive(PartialEq, Eq)]
+enum Count {
+    Done,
+    Due,
+}
+
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Prepares the change, which puts `new`, or nothing, in place of what its range holds. The caller has checked the
     /// limits.
     #[inline(never)]
     pub(in crate::space) fn fill(&mut self, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
-        self.plan(new)?;
-        self.count_before();
+        if self.plan(new)? == Count::Due {
+            self.count_before();
+        }
         self.prepare_edit()?;
         // Where nobody edits beside the caller, there is nothing in the places for that lock.
         let unused_bytes = if D::Lock::DIVIDES { 0 } else { 2 * size_of::<Option<EditGuard<'_, P>>>() };
@@ -31,9 +39,14 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(())
     }
 
-    fn plan(&mut self, new: Option<NewArea<P>>) -> Result<(), OutOfFrames> {
+    /// Finds what stays and what comes; says whether it has counted what takes part, too.
+    fn plan(&mut self, new: Option<NewArea<P>>) -> Result<Count, OutOfFrames> {
         let (permit, range) = (self.space, self.range);
-        let (below, above) = (permit.last_starting_before(range.start()), permit.first_ending_after(range.end()));
+        let around = permit.around(range);
+        let (below, above) = match &around {
+            Some(around) => (around.below.map(AreaAt::new), around.above.map(AreaAt::new)),
+            None => (permit.last_starting_before(range.start()), permit.first_ending_after(range.end())),
+        };
         let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
         let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
         self.hole = hole_start.get()..hole_end.get();
@@ -49,15 +62,36 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         {
             self.pieces[2] = Some(self.trimmed_right(&entry, range, new.as_ref())?);
         }
+        let [left, _, right] = &self.pieces;
+        let is_apart = left.is_none() && right.is_none();
         if let Some(new) = new {
+            debug_assert_eq!((new.view.start, new.view.end), (range.start(), range.end()), "it fills the range");
             self.place(new)?;
+        }
+        if is_apart {
+            // All that takes part lies in the range, which is the span already.
+            return Ok(around.map_or(Count::Due, |around| self.count_inside(&around)));
         }
         self.leave_untouched();
         let present = || self.pieces.iter().flatten();
         let low = present().map(|piece| piece.view.start).min().map_or(range.start(), |low| low.min(range.start()));
         let high = present().map(|piece| piece.view.end).max().map_or(range.end(), |high| high.max(range.end()));
         self.span = (low.get(), high.get());
-        Ok(())
+        Ok(Count::Due)
+    }
+
+    /// As `count_before`, of areas that lie in the range, if there is one at most.
+    fn count_inside(&mut self, around: &Around<Area<P, D>>) -> Count {
+        match (around.nr_up_to_end, around.first) {
+            (0, _) => Count::Done,
+            (1, Some(first)) => {
+                let entry = AreaAt::new(first);
+                self.before.add(entry.area().flags(), entry.end - entry.start);
+                self.only = Some(entry);
+                Count::Done
+            }
+            _ => Count::Due,
+        }
     }
 
     fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange, new: Option<&NewArea<P>>) -> Piece<P, D> {
@@ -145,10 +179,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let [left, _, right] = &mut self.pieces;
         for place in [left, right] {
             place.take_if(|piece| {
-                let now = piece.area().view();
-                !piece.is_fresh
-                    && (now.start, now.end) == (piece.view.start, piece.view.end)
-                    && now.flags == piece.view.flags
+                let view = &piece.view;
+                !piece.is_fresh && piece.area().bounds_and_flags() == (view.start, view.end, view.flags)
             });
         }
     }
@@ -164,14 +196,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
-        let mut entries = self.pieces.iter().flatten().map(Piece::entry);
-        let entries = [entries.next(), entries.next(), entries.next()];
         let space = self.space.space();
         let span = self.span.0..self.span.1;
         let mut spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
         if !space.lock.is_divided() {
-            self.edit = Some(space.index.prepare(&space.vm().nodes, span, &entries, spare)?);
-            return Ok(());
+            let edit = self.edit.insert(space.index.unprepared(&space.vm().nodes, spare));
+            return edit.prepare(span, self.pieces.iter().flatten().map(Piece::entry));
         }
         // Nothing is allocated under the lock: what is set aside mostly is enough.
         let mut nr_nodes = 2 + self.nr_levels();
@@ -182,7 +212,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             };
             let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
             self.edit_guard = edit.or_else(|| space.lock.edit());
-            self.edit = space.index.prepare_from(span.clone(), &entries, nodes);
+            let entries = self.pieces.iter().flatten().map(Piece::entry);
+            self.edit = space.index.prepare_from(span.clone(), entries, nodes);
             if self.edit.is_none() {
                 self.edit_guard = None;
                 nr_nodes *= 2;
@@ -209,7 +240,7 @@ fn neighbour<P: System, D: Design<P>>(
     let is_cut = view.start < range.end() && range.start() < view.end;
     let may_join = |new: &NewArea<P>| joins_but_for_roots(&view, &new.view) || joins_but_for_roots(&new.view, &view);
     let is_pinned = D::ROOTS_FREELY && (is_cut || new.is_some_and(may_join));
-    if is_pinned { entry.area().view_pinned() } else { view }
+    if is_pinned { AreaView { root: entry.area().pinned_root(), ..view } } else { view }
 }
 
 fn joins_but_for_roots<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> bool {

@@ -32,6 +32,12 @@ impl Stored {
     /// Holds nothing.
     pub(super) const NOTHING: Self = Self { last: None, nr_runs: 0 };
 
+    /// Says whether it holds nothing.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.nr_runs == 0
+    }
+
     /// Keeps a run; says whether it could.
     #[cold]
     pub(super) fn keep<P: System>(&mut self, memory: &P::Frames, run: &[Pfn; RUN]) -> bool {

@@ -439,8 +439,12 @@ for_each_design!(every_call_that_finds_no_memory_leaves_all_in_order, D, {
     let counts = with_each_failing::<D>(all::<D>(), false);
     let of = |name: &str| counts.iter().find(|(other, _)| *other == name).expect("one of them").1;
     // Those that make areas, tables or pages.
-    for name in ["mmap anywhere", "munmap of the middle of an area", "fork", "create_space", "mremap to a free place"] {
+    for name in ["fork", "create_space", "mremap to a free place"] {
         assert!(of(name) >= 2, "{name} makes {} allocations", of(name));
+    }
+    // The index's node may be the one that the edit before has replaced.
+    for name in ["mmap anywhere", "munmap of the middle of an area"] {
+        assert!(of(name) >= 1, "{name} makes no allocation");
     }
     assert!(of("fork") > 20, "a fork makes {} allocations", of("fork"));
 });
