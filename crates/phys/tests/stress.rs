@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use support::{Dice, World, narrow};
 
 const THREADS: usize = 4;
-const FRAMES: usize = 400;
+const FRAMES: usize = if cfg!(miri) { 300 } else { 400 };
 
 /// Frames on their way from one thread to another, with the mark that fills them.
 type Belt = Mutex<Vec<(Pfn, u8)>>;
@@ -116,7 +116,7 @@ fn frames_have_one_owner_and_none_is_lost() {
     Native::run(&machine, THREADS, &|thread| {
         let (memory, dice) = (&world.memory, Dice(thread as u64));
         let mut worker = Worker { memory, belt: &belt, dice, held: Vec::new(), mark: thread as u8, nr_refused: 0 };
-        for _ in 0..if cfg!(miri) { 300 } else { 60_000 } {
+        for _ in 0..if cfg!(miri) { 60 } else { 60_000 } {
             Native::enter();
             worker.step();
             Native::leave();

@@ -126,12 +126,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         self.check_kind(request)?;
         // Memory that may be dropped is never locked. Linux notices that after it has checked the limit, and makes the
         // pages as if they were locked.
-        let flags = if asked.contains(AreaFlags::DROPPABLE) { asked - AreaFlags::LOCKS } else { asked };
+        let is_droppable = asked.contains(AreaFlags::DROPPABLE);
+        let flags = if is_droppable { asked - AreaFlags::LOCKS } else { asked };
+        // Nor does Linux before it has looked for neighbours to join, none of which is locked.
+        let join = if is_droppable && asked.intersects(AreaFlags::LOCKS) { Join::Never } else { Join::Allowed };
         // mprotect can't make a shared one writable later.
         let is_read_only =
             matches!(request.backing, Backing::Reference(..)) && request.flags().contains(AreaFlags::SHARED);
         let flags = if is_read_only { flags | AreaFlags::DENY_WRITE } else { flags };
-        self.map_out_of(range, flags, &request.backing, reserve)?;
+        self.map_out_of(range, (flags, join), &request.backing, reserve)?;
         Ok(asked)
     }
 }
@@ -327,14 +330,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         flags: AreaFlags,
         backing: &Backing<'_, P>,
     ) -> Result<(), CallError> {
-        self.map_out_of(range, flags, backing, None)
+        self.map_out_of(range, (flags, Join::Allowed), backing, None)
     }
 
     /// As [`WritePermit::map_locked`], out of memory that was set aside, as far as that goes.
     fn map_out_of(
         self,
         range: PageRange,
-        flags: AreaFlags,
+        (flags, join): (AreaFlags, Join),
         backing: &Backing<'_, P>,
         reserve: Option<Reserve<'g, P, D>>,
     ) -> Result<(), CallError> {
@@ -372,7 +375,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             root: 0,
         };
         let mut change = self.unprepared(range, reserve);
-        change.fill(Some(NewArea { view, behind, join: Join::Allowed }))?;
+        change.fill(Some(NewArea { view, behind, join }))?;
         change.commit(|| {
             if held.bytes != 0 {
                 self.translations.zap(range, Emptied::All);

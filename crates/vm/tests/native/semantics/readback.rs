@@ -129,6 +129,31 @@ for_each_design!(what_may_be_dropped_is_made_where_all_is_locked_and_stays_unloc
     });
 });
 
+// As Linux, which takes the lock off such an area when it has looked for neighbours to join: none of them is locked.
+for_each_design!(what_may_be_dropped_is_joined_with_nothing_while_all_is_locked, D, {
+    with_world::<D>(|world| {
+        let map = |s: &Scene<'_, D>, page| {
+            let options = MapOptions::DROPPABLE;
+            s.space.mmap(&MapRequest { options, ..anonymous(Some(at(page)), 2 * PAGE) })
+        };
+        let scene = world.scene("", "").call(|s| map(s, 0)).call(|s| map(s, 2)).counts([1, 4, 4, 0, 0]);
+        let scene = scene.call(|s| s.lock_all(LockAll::FUTURE)).call(|s| map(s, 4)).counts([2, 6, 6, 0, 2]);
+        let scene = scene.call(|s| map(s, 6)).counts([3, 8, 8, 0, 4]);
+        scene.space.munlock_all();
+        scene.call(|s| map(s, 8)).counts([3, 10, 10, 0, 4]);
+    });
+});
+
+// As Linux, for which such a page is present.
+for_each_design!(pages_without_rights_are_given_up_too, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("ww", "12").call(|s| s.protect(0..2, AreaFlags::empty()));
+        let scene = scene.call(|s| s.advise(0..1, Advice::Free)).call(|s| s.advise(0..2, Advice::PageOut));
+        assert_eq!(scene.space.resident_pages(), 1);
+        scene.call(|s| s.protect(0..2, RW)).after("ww", ".2");
+    });
+});
+
 // As Linux 6.18: dirty or not, whatever the rights; what is pinned stays, and the page of zeros is nobody's.
 for_each_design!(paging_out_drops_what_may_be_dropped, D, {
     with_world::<D>(|world| {
