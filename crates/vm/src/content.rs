@@ -46,6 +46,7 @@ impl<P: System> PartialEq for Content<P> {
 impl<P: System> Eq for Content<P> {}
 
 /// What stands behind an area, with the reference to it that the area owns.
+#[cfg_attr(feature = "mutants", repr(u64))]
 pub(crate) enum Behind<P: System> {
     /// Zeros of its own.
     Zeros,
@@ -58,6 +59,17 @@ pub(crate) enum Behind<P: System> {
 }
 
 impl<P: System> Behind<P> {
+    /// For known bugs that free an area beside a fault that uses it.
+    ///
+    /// # Panics
+    /// If the place holds none of the variants any more, whose use would lead anywhere.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn check_tag(&self) {
+        // SAFETY: the tag comes first, and any value may be read there.
+        let tag = unsafe { core::ptr::from_ref(self).cast::<u64>().read_volatile() };
+        assert!(tag < 4, "an area was freed beside a fault that uses it");
+    }
+
     /// Returns the object, if one stands there.
     pub(crate) fn object(&self) -> Option<&ObjectRef<P>> {
         if let Self::Object(object) = self { Some(object) } else { None }

@@ -27,6 +27,8 @@ pub(super) fn write_zeros<P: System>(page: &PageFault<'_, P>, pfn: Pfn) {
 
 /// Writes to a frame, which is the caller's alone, what an untouched page of the area holds.
 pub(super) fn write_untouched<P: System>(page: &PageFault<'_, P>, pfn: Pfn) {
+    #[cfg(feature = "mutants")]
+    page.behind.check_tag();
     let (content, tags) = match page.behind {
         Behind::Zeros | Behind::Object(_) => (Bulk::Zero, TagSource::Uniform(0)),
         Behind::Reference(reference) => (reference.filling(page.memory()), reference.tag_source()),
