@@ -335,6 +335,10 @@ impl State {
             Op::Load(page, word) => self.look(page).map_or_else(Answer::Refused, |words| Answer::Value(words[word])),
             Op::Store(page, word) => self.store(page, word, value),
             Op::Map(pages) => self.map(pages, Rights::Write, |_| Backing::Anonymous(Start::Zeros)),
+            Op::MapHinted(page) if self.pages[page].is_some() => Answer::Refused(Refusal::Errno(17)),
+            Op::MapHinted(page) => {
+                self.map(Pages { first: page, last: page }, Rights::Write, |_| Backing::Anonymous(Start::Zeros))
+            }
             Op::MapStarting(pages, start) => self.map(pages, Rights::Write, |_| Backing::Anonymous(start)),
             Op::Pin(page) => self.pin(page),
             Op::MapPrivate(page) => self.map_object(page, Rights::Write, Backing::Private),

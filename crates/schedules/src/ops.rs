@@ -7,6 +7,7 @@
 //! | `l0`, `l0.1` | load word 0, or 1, of page 0 |
 //! | `s0`, `s0.1` | store to it, a value that names thread and operation |
 //! | `m0`, `m0-3` | map private anonymous memory, readable and writable, in place of what is there |
+//! | `y0` | map page 0 by a hint; where something is, nothing is mapped and the answer is EEXIST |
 //! | `q0-1`, `z0-1`, `j0-1` | the same of one reference page, of another, or of a pattern |
 //! | `h` | drop the handle of the first reference page, and make another one |
 //! | `i0` | pin page 0 to be read, and look at it |
@@ -94,6 +95,8 @@ pub enum Op {
     Store(usize, usize),
     /// Map private anonymous memory.
     Map(Pages),
+    /// Map a page of private anonymous memory by a hint, if nothing is there.
+    MapHinted(usize),
     /// Map private memory that starts as something else than zeros.
     MapStarting(Pages, Start),
     /// Drop the handle of the first reference page, and make another one of the same content.
@@ -181,6 +184,7 @@ impl fmt::Display for Op {
             Op::Load(page, at) => write!(f, "l{page}{}", word(at)),
             Op::Store(page, at) => write!(f, "s{page}{}", word(at)),
             Op::Map(pages) => write!(f, "m{pages}"),
+            Op::MapHinted(page) => write!(f, "y{page}"),
             Op::MapStarting(pages, start) => write!(f, "{}{pages}", start.letter()),
             Op::Renew => f.write_str("h"),
             Op::Pin(page) => write!(f, "i{page}"),
@@ -262,6 +266,7 @@ fn parse_op(text: &str) -> Option<Op> {
         ("l", _) => place().map(|(page, word)| Op::Load(page, word)),
         ("s", _) => place().map(|(page, word)| Op::Store(page, word)),
         ("m", _) => pages().map(Op::Map),
+        ("y", _) => number(rest).map(Op::MapHinted),
         ("o", _) => number(rest).map(Op::MapPrivate),
         ("O", _) => number(rest).map(Op::MapShared),
         ("Q", _) => number(rest).map(Op::MapWritable),
@@ -306,7 +311,7 @@ impl Op {
     pub fn last_page(&self) -> usize {
         match *self {
             Op::Load(page, _) | Op::Store(page, _) | Op::MapPrivate(page) | Op::MapShared(page) => page,
-            Op::MapWritable(page) | Op::ChildStore(page) | Op::Pin(page) => page,
+            Op::MapWritable(page) | Op::ChildStore(page) | Op::Pin(page) | Op::MapHinted(page) => page,
             Op::MapStarting(pages, _) => pages.last,
             Op::Map(pages) | Op::Unmap(pages) | Op::Protect(pages, _) | Op::DontNeed(pages) => pages.last,
             Op::Free(pages) | Op::PageOut(pages) => pages.last,
@@ -361,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_program_is_read_as_it_is_written() {
-        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+A+B+C+D+t2+t1.1+p0-1+R1.1+q0-1+z2+j1+h+i1";
+        let text = "W+l0+l0.1+s3.2+m0-3+o1+O2+Q3+u0+n0-1_r0+w1-2+d0-3+F0+P0-1+v0=3+V2=0_f+c0+x+k2+g+e+a+A+B+C+D+t2+t1.1+p0-1+R1.1+q0-1+z2+j1+h+i1+y3";
         let program = parse_program(text).expect("all of them are operations");
         assert_eq!(program.to_string(), text);
         assert_eq!(program.parts.len(), 3);
@@ -370,7 +375,9 @@ mod tests {
 
     #[test]
     fn what_is_no_operation_is_named() {
-        for (text, word) in [("l0+y", "y"), ("l", "l"), ("u3-1", "u3-1"), ("f_v1", "v1"), ("f1", "f1"), ("é", "é")] {
+        for (text, word) in
+            [("l0+y", "y"), ("y0-1", "y0-1"), ("l", "l"), ("u3-1", "u3-1"), ("f_v1", "v1"), ("f1", "f1"), ("é", "é")]
+        {
             assert_eq!(parse_program(text), Err(word.to_owned()));
         }
     }

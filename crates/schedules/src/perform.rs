@@ -67,6 +67,16 @@ pub fn look<D: Design<Explore>>(guest: &Guest<'_, Explore, D>, world: &World) ->
     (0..world.nr_pages).map(page).collect()
 }
 
+fn request(
+    placement: Placement,
+    len_bytes: u64,
+    flags: AreaFlags,
+    backing: Backing<'_, Explore>,
+) -> MapRequest<'_, Explore> {
+    let (protection, options) = (flags.protection(), flags.options());
+    MapRequest { placement, len_bytes, protection, options, backing, populate: Populate::OnFault }
+}
+
 fn refusal(error: AccessError) -> Refusal {
     match error {
         AccessError::NotMapped { .. } => Refusal::NotMapped,
@@ -129,6 +139,7 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
                 accessed(self.guest.store(VirtAddr::new(STACK - depth as u64 * PAGE), value), |_| Answer::Done)
             }
             Op::Map(pages) => self.map(pages, flags(Rights::Write), Backing::Anonymous),
+            Op::MapHinted(page) => self.map_hinted(page),
             Op::MapStarting(pages, start) => self.map_starting(pages, start),
             Op::Renew => {
                 self.execution.renew();
@@ -182,6 +193,19 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
         self.map(Pages { first: page, last: page }, flags, Backing::Object(&self.execution.object, offset))
     }
 
+    /// What was mapped elsewhere, goes again: above all windows, where nobody looks.
+    fn map_hinted(&self, page: usize) -> Answer {
+        let (space, hint) = (&self.execution.space, VirtAddr::new(address(page)));
+        match space.mmap(&request(Placement::Hint(hint), PAGE, flags(Rights::Write), Backing::Anonymous)) {
+            Ok(place) if place == hint => Answer::Done,
+            Ok(place) => match space.munmap(AddressRange::new(place, PAGE)) {
+                Ok(()) => Answer::Refused(Refusal::Errno(17)),
+                Err(error) => called::<()>(Err(error)),
+            },
+            Err(error) => called::<()>(Err(error)),
+        }
+    }
+
     /// Neighbours continue each other, so that they may be joined.
     fn map_starting(&self, pages: Pages, start: Start) -> Answer {
         let handle = self.execution.reference(start);
@@ -205,14 +229,8 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
     }
 
     fn map(&self, pages: Pages, flags: AreaFlags, backing: Backing<'_, Explore>) -> Answer {
-        called(self.execution.space.mmap(&MapRequest {
-            placement: Placement::Fixed(VirtAddr::new(address(pages.first))),
-            len_bytes: len(pages),
-            protection: flags.protection(),
-            options: flags.options(),
-            backing,
-            populate: Populate::OnFault,
-        }))
+        let placement = Placement::Fixed(VirtAddr::new(address(pages.first)));
+        called(self.execution.space.mmap(&request(placement, len(pages), flags, backing)))
     }
 
     fn read(&self, page: usize, word: usize) -> Answer {

@@ -277,6 +277,37 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "verge",
+        about: "page tables of two lanes that go with the last page of one, while others walk them for the other",
+        nr_pages: 3,
+        has_lanes: true,
+        prologue: "m2+s2",
+        menus: &["u2+u2+g+m2", "l0+l1+l0+s2", "l1+g+l2+m2"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 0],
+        ..PLAIN
+    },
+    World {
+        name: "return",
+        about: "a fork, which asks all CPUs, while others come back and use their lane",
+        nr_pages: 4,
+        has_lanes: true,
+        prologue: "m0-3+s0+s1+s2+s3",
+        menus: &["f+f+l0", "s2+l0+m2-3+s3", "m2-3+l2+s2+l3"],
+        likely: &[0, 1, 2],
+        warmth: [4, 4, 4],
+        ..PLAIN
+    },
+    World {
+        name: "hint",
+        about: "pages that are mapped where nothing is, while others unmap and map them",
+        nr_pages: 4,
+        prologue: "m0+m2-3+s2+s3",
+        menus: &["u2+m2+u2-3+y2", "y2+s2+l2+u2", "y3+y1+u1+m2-3+s3"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
         name: "apart",
         about: "areas of two tables, with a hole between them, that threads unmap, map and protect side by side",
         weight: 2,

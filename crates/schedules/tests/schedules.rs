@@ -154,6 +154,19 @@ mod with_mutants {
     }
 
     #[test]
+    fn rare_bugs_are_found_in_their_own_worlds() {
+        let rare: Vec<_> = mutants::KNOWN_BUGS.iter().filter(|bug| !bug.worlds.is_empty()).collect();
+        assert!(!rare.is_empty());
+        for bug in rare {
+            let Entry::PutBack(mutant, _) = bug.entry else { panic!("{} is excluded", bug.name) };
+            let world = |name: &&str| World::named(name).unwrap_or_else(|| panic!("no world {name}"));
+            let worlds = bug.worlds.iter().map(world).collect();
+            let setup = ExploreSetup { worlds, mutant: Some(mutant), jobs: 2, ..setup(5_000) };
+            assert!(explored(&setup).iter().any(|cell| cell.failed.is_some()), "{mutant:?} survives");
+        }
+    }
+
+    #[test]
     fn the_table_tells_those_that_are_found_from_those_that_survive() {
         let setup = setup(20);
         let (seeds, rows) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -167,7 +180,8 @@ mod with_mutants {
         })
         .expect("room");
         let unbroken = table.unbroken.as_ref().expect("nothing interrupted it");
-        assert_eq!((unbroken.nr_killed, unbroken.worst()), (0, Some(20)));
+        // Twenty among all worlds, and twenty among those of rare bugs.
+        assert_eq!((unbroken.nr_killed, unbroken.worst()), (0, Some(40)));
         assert!(!table.is_clean(), "twenty schedules do not find them all");
         let (seeds, nr_rows) = (seeds.load(Ordering::Relaxed), rows.load(Ordering::Relaxed));
         assert_eq!((seeds, nr_rows), (mutants::nr_steps(2), mutants::KNOWN_BUGS.len() as u64 + 1));
