@@ -287,14 +287,14 @@ fn faultless_costs_what_its_table_says() {
         &[
             ("fault", [51, 1, 4, 1]),
             ("mmap", [43, 3, 2, 8]),
-            ("mprotect", [79, 4, 4, 7]),
-            ("mprotect back", [77, 5, 4, 7]),
+            ("mprotect", [80, 4, 4, 7]),
+            ("mprotect back", [78, 5, 4, 7]),
             ("madvise dontneed", [14, 4, 0, 4]),
-            ("mremap move", [282, 7, 18, 14]),
-            ("munmap", [45, 4, 3, 8]),
+            ("mremap move", [285, 7, 18, 14]),
+            ("munmap", [46, 4, 3, 8]),
             ("brk up", [50, 3, 2, 9]),
-            ("brk down", [50, 4, 3, 9]),
-            ("fork, child ends", [667 + DEBUG_LOOKS, 6, 11, 8]),
+            ("brk down", [51, 4, 3, 9]),
+            ("fork, child ends", [668 + DEBUG_LOOKS, 6, 11, 8]),
         ],
     );
 }

@@ -758,6 +758,66 @@ fn a_fault_is_waited_for_though_its_cpu_is_just_taken_out_of_the_spaces_set() {
     });
 }
 
+// A writer waits for nobody as long as no other CPU has looked; the first that does comes beside it.
+#[test]
+fn a_change_waits_for_a_cpu_that_faults_in_the_space_for_the_first_time() {
+    type D = Faultless<Rwsem<Explore>>;
+    let base = AddressRange::new(VirtAddr::new(BASE), PAGE);
+    with_instance::<D>(|machine, vm| {
+        // CPU 1 may use the space's tables, and has never looked at anything.
+        let set_up = || {
+            let stage = alone(machine, || {
+                let mut stage = Stage::new(vm, Sharers::Nobody);
+                stage.guests.clear();
+                stage.space = furnished(vm, &stage.object, Limits::default());
+                stage.guests.push(Guest::new(&stage.space));
+                stage
+            });
+            let joining = machine.explore(2, Policy::in_turn(0), &|cpu| {
+                if cpu == 1 {
+                    Explore::enter();
+                    stage.guests[0].enter();
+                    stage.guests[0].leave();
+                    Explore::leave();
+                }
+            });
+            joining.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
+            stage
+        };
+        let unmap = |stage: &Stage<'_, D>| stage.space.munmap(base).expect("a range");
+        let play = |stage: &Stage<'_, D>, cpu: usize| match cpu {
+            0 => unmap(stage),
+            1 => drop(stage.space.handle_fault(VirtAddr::new(BASE), Access::Write, Mode::User)),
+            _ => {}
+        };
+        let judge = |stage: &Stage<'_, D>| match stage.space.entry_at(VirtAddr::new(BASE)) {
+            entry if entry.is_empty() => Ok(()),
+            entry => Err(format!("{entry:?} is left of what was unmapped")),
+        };
+        let unmap_alone = |stage: &Stage<'_, D>, cpu: usize| {
+            if cpu == 0 {
+                unmap(stage)
+            }
+        };
+        let alone = play_once((machine, vm), set_up(), Vec::new(), unmap_alone, judge);
+        let mut nr_runs = 0;
+        for step in 1..alone.steps[0] {
+            let mut back = 1;
+            loop {
+                // The fault first, as far as to some step, and the change in it.
+                let switches = vec![Switch { from: 0, step, to: 1 }, Switch { from: 1, step: back, to: 0 }];
+                let run = play_once((machine, vm), set_up(), switches, play, judge);
+                nr_runs += 1;
+                back += 1;
+                if back > run.steps[1] {
+                    break;
+                }
+            }
+        }
+        assert!(nr_runs > 1000, "{nr_runs} orders");
+    });
+}
+
 // The page goes with the last of what shows it, and that is the area.
 for_each_design!(a_reference_page_outlives_its_translations_where_an_area_over_two_tables_goes, D, {
     const WORD: u64 = 0x0707_0707_0707_0707;

@@ -13,13 +13,16 @@
 //! * I2 so what a fault at an address beside the range reads of the area is right, whichever of its reads the change
 //!   falls between: flags and content stay, and so does the page that the address shows (I5 of `area`).
 //! * I3 a mapping that is added to a hole waits for no fault: no fault is at work in a hole.
+//! * I4 where no CPU but the writer's has looked (`sync::Lookers`), no fault is at work that began before the
+//!   announcement, so there is nothing to wait for.
 //!
 //! # Protocol
 //! ```text
 //! fault on CPU c, which uses the address's lane   writer (holds the semaphore)
 //! RCU section begins (own line); fence            each area that takes part: range, announced (`sync::Announcement`)
 //! look the area up                                fence
-//! announced, of this address? give up             each CPU of the areas' lanes: in a section? wait for its end
+//! announced, of this address? give up             did another CPU ever look? then each CPU of the areas' lanes:
+//!                                                   in a section? wait for its end
 //! bounds have moved? look up again                publish the index, change the areas and the range's translations
 //! check kind, rights; walk, add tables            end the announcement in areas that stay
 //! entry empty -> page (compare-and-swap)
@@ -36,6 +39,7 @@
 //! | race | why it is sound |
 //! |---|---|
 //! | a fault begins beside an announcement | one of the two fences comes first: the fault sees the announcement, or the writer sees the section and waits |
+//! | a CPU faults in the space for the first time beside an announcement | the same two fences: the writer sees that somebody looks, and waits, or the fault sees the announcement (race table of `sync::Lookers`) |
 //! | a fault finds an area that was cut, moved or removed since | the fault looks at its bounds again; a removed area keeps its announcement, and is not freed before the section ends |
 //! | a fault beside the range of a change whose area was cut, or became part of a neighbour | it may go on with the area that it found: the one that holds the address now shows the same (I1); a later change of the address waits for it |
 //! | an area's flags change in place beside a fault that found it (`space::change::in_place`) | the change is about all of the area: the fault sees it announced, or it waits for the fault before the flags change; who sees that it has ended sees the new flags (`sync::SeqCount`) |
@@ -145,11 +149,10 @@ unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S,
 
     #[inline]
     fn await_faults(space: &Space<P, Self>, addresses: Range<VirtAddr>) {
-        let around = mutant!(FaultsOfOneLane, with_pages_around(&addresses) => {
-            let first = addresses.start.get();
-            first..first + 1
-        });
-        mutant!(FaultsUnawaited, space.memory().rcu().await_sections_of(space.lanes().members(&around)) => ());
+        // I4.
+        if space.is_looked_at() {
+            await_sections(space, addresses);
+        }
     }
 
     #[inline]
@@ -175,6 +178,19 @@ unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S,
             Err(missed) => attempt::handle_missed(space, fault, missed),
         }
     }
+}
+
+/// Waits for the faults of CPUs that use the lanes of a change.
+#[inline(never)]
+fn await_sections<P: System, S: RwSemaphore<P>, K: Variant>(
+    space: &Space<P, Announced<S, K>>,
+    addresses: Range<VirtAddr>,
+) {
+    let around = mutant!(FaultsOfOneLane, with_pages_around(&addresses) => {
+        let first = addresses.start.get();
+        first..first + 1
+    });
+    mutant!(FaultsUnawaited, space.memory().rcu().await_sections_of(space.lanes().members(&around)) => ());
 }
 
 /// Tries to handle a fault inside an RCU section.

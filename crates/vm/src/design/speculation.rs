@@ -185,7 +185,7 @@ unsafe impl<P: System, S: RwSemaphore<P>, V: Version<P>> Design<P> for Speculati
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
-        if space.nr_users() == 1 {
+        if space.nr_users() < 2 {
             classic::handle(space, fault)?;
             return Ok(Handled::Classic);
         }

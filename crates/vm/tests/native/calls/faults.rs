@@ -4,8 +4,8 @@ use super::{BASE, with_world};
 use crate::world::{RW, Tested, anonymous};
 use faultless_platform::native::Native;
 use faultless_vm::{
-    AccessError, AddressRange, AreaFlags, CallError, Event, Guest, Limits, MapRequest, PAGE, PageLock, Protection,
-    VirtAddr,
+    Access, AccessError, AddressRange, AreaFlags, CallError, Event, Guest, Limits, MapRequest, Mode, PAGE, PageLock,
+    Protection, Resolution, VirtAddr,
 };
 
 for_each_design!(a_page_faults_once_and_keeps_its_value, D, {
@@ -52,6 +52,19 @@ for_each_design!(one_user_does_not_speculate_and_two_do, D, {
         assert_eq!(total(Event::SpfVmaChanged), speculates, "no area there");
         assert_eq!(total(Event::SpfVmaNoanon), speculates + alone - gives, "the first write of an area");
         assert_eq!(total(Event::SpfFailed), 2 * speculates + alone - gives);
+    });
+});
+
+// Writers that see no second user look out for no fault without the semaphore.
+for_each_design!(without_a_user_the_designs_that_speculate_do_not, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        space.mmap(&anonymous(Some(BASE), PAGE)).expect("room");
+        let handled = space.handle_fault(VirtAddr::new(BASE), Access::Write, Mode::User);
+        assert_eq!(handled, Resolution::Resolved);
+        let nr_tried = world.vm.events().total(Event::Spf) + world.vm.events().total(Event::SpfFailed);
+        let looks_by_itself = D::NAME == "vma-lock" || D::ROOTS_FREELY;
+        assert_eq!(nr_tried, u64::from(looks_by_itself));
     });
 });
 
