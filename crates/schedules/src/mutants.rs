@@ -168,7 +168,8 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a kept source is not told", PutBack(M::KeptSourceUnannounced, "space::remap")),
     reviewed("a fault beside a removal does not wait", PutBack(M::RemovalUnawaited, "space::removal")),
     reviewed("a writer relies on a root that a fault gives", PutBack(M::RootUnpinned, "area")),
-    reviewed("a change is announced for its first page alone", PutBack(M::RangeTooShort, "space::change")),
+    reviewed("a change is announced for its first page alone", PutBack(M::RangeTooShort, "space::change"))
+        .rare(&["late"]),
     reviewed("nobody waits for what leaves", PutBack(M::DepartureUnawaited, "space::departure")),
     reviewed("a CPU comes into a lane after it walked", PutBack(M::LaneEnteredLate, "hardware, guest")),
     reviewed("who is asked is read before entries go", PutBack(M::LaneReadEarly, "translations::shootdown, gather")),
