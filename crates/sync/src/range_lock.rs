@@ -524,8 +524,8 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         RangeReadGuard { part, _share: share }
     }
 
-    /// Shares the semaphore and enters what is wanted; the share alone if no parts are given out; nothing if the part is
-    /// not to be had soon.
+    /// Shares the semaphore and enters what is wanted; the share alone if no parts are given out; nothing if the part
+    /// is not to be had soon.
     #[track_caller]
     fn soon_entered<'a>(
         &'a self,

@@ -3,7 +3,7 @@
 use super::Space;
 use super::credits;
 use super::departures::Departures;
-use super::lane_index::LaneRooms;
+use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
 use super::place::spread;

@@ -5,7 +5,7 @@
 //! The published designs lock the whole space ([`WholeSpace`]), whatever the range. A lock that *divides* it
 //! ([`MapLock::DIVIDES`]) lets calls that name their part in side by side; `ranges` has what else that takes.
 
-use super::lane_index::LaneRooms;
+use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use crate::addr::VirtAddr;
 use crate::system::System;

@@ -11,9 +11,11 @@
 //!   whoever holds an address of it, for reading too, keeps it and its neighbours as they are.
 //! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
 //!   ([`MapLock::edit`]), from the edit's preparation to the counters; the edit is of the version in force. Nobody
-//!   sleeps or waits for faults with it.
-//! * R4 a table is taken out under the table's lock, if nobody else holds a part of what it spans. What stays for
-//!   that reason, is [`LeftOver`], and goes when somebody has everything.
+//!   sleeps or waits for faults with it. Where mappings are spread, each lane has a table and an index (`lane_rooms`,
+//!   N1 to N5): the table's lock is that of the lane, here and below.
+//! * R4 a page table is taken out under the table's lock, if it lies in the lane and nobody else holds a part of what
+//!   it spans. What stays because of others is [`LeftOver`], and goes when somebody has everything, at the latest
+//!   before the call returns; what spans several lanes stays until somebody has everything anyway.
 //! * R5 who has everything holds no part, and waits for all of them.
 //! * R6 what a holder may add to what limits count is claimed with the part; a claim that could exceed a limit is
 //!   refused, and the call has everything: then counters are exact, as for `WholeSpace`. Where mappings are spread, a
@@ -40,7 +42,7 @@
 //! | a second user comes | it waits for everything, and only then parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
-use super::lane_index::LaneRooms;
+use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::permit::SpaceWriteGuard;

@@ -10,7 +10,7 @@ use crate::content::Behind;
 use crate::design::Design;
 use crate::index::{Around, Index};
 use crate::space::AreaAt;
-use crate::space::lane_index::Edited;
+use crate::space::lane_rooms::Edited;
 use crate::space::map_lock::{EditGuard, MapLock};
 use crate::system::System;
 use core::ptr::NonNull;

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! As of one edit: all memory is set aside before anything changes, and putting it in force can't fail. The caller has
-//! everything. Lookups without a lock may miss an area meanwhile (N4 of `lane_index`).
+//! everything. Lookups without a lock may miss an area meanwhile (N4 of `lane_rooms`).
 //!
 //! # Order
 //! Lanes that get an area, the common index, the other lanes. So an area that leaves the common index for a lane is
@@ -12,7 +12,7 @@ use super::{Change, Piece};
 use crate::area::Area;
 use crate::design::Design;
 use crate::index::{Index, Spare};
-use crate::space::lane_index::LaneRooms;
+use crate::space::lane_rooms::LaneRooms;
 use crate::space::map_lock::MapLock;
 use crate::system::System;
 use faultless_phys::OutOfFrames;
