@@ -169,7 +169,7 @@ impl<P: Processor> Slot<P> {
 ///
 /// ```
 /// use faultless_platform::native::{Machine, Native};
-/// use faultless_sync::{Claim, PartTable, RangeLock, Rwsem};
+/// use faultless_sync::{Claim, PartTable, RangeLock, RwSemaphore, Rwsem};
 ///
 /// let lock = RangeLock::<Native, Rwsem<Native>>::new(Rwsem::new());
 /// let lanes: [PartTable<Native, 4>; 2] = core::array::from_fn(|_| PartTable::new());
