@@ -308,6 +308,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "bounds",
+        about: "areas at both sides of a lane's bound, and across it, that threads unmap and map side by side",
+        weight: 2,
+        nr_pages: 5,
+        has_lanes: true,
+        prologue: "m0+m4+s0+s4",
+        menus: &["u0+m0+s0+m1+u1+r0", "u4+m4+s4+m2+u2+m3", "m1-2+u0-4+m0-4+r1-2+l4+s0+u1-2"],
+        warmth: [2, 2, 3],
+        ..PLAIN
+    },
+    World {
         name: "apart",
         about: "areas of two tables, with a hole between them, that threads unmap, map and protect side by side",
         weight: 2,

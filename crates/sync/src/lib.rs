@@ -149,7 +149,7 @@ pub use lookers::Lookers;
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
-pub use range_lock::{Claim, HeldRanges, RangeLock, RangeReadGuard, RangeWriteGuard};
+pub use range_lock::{Claim, HeldRanges, PartTable, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use rwsem::{

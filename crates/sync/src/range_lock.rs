@@ -9,23 +9,31 @@
 //!
 //! # Words first
 //! `semaphore`: shared by whoever holds a part, alone by who holds everything. `state`: [`UNDIVIDED`], no part was ever
-//! given out; [`DIVIDED`], they are; [`WHOLE`], somebody has everything, and puts `DIVIDED` back. `slots`: the parts; a
-//! place whose `end` is 0 is empty.
+//! given out; [`DIVIDED`], they are; [`WHOLE`], somebody has everything, or had it for looking. `slots`: the parts of a
+//! table; a place whose `end` is 0 is empty.
+//!
+//! # Several tables
+//! The lock has one table. Who cuts its thing into lanes keeps a [`PartTable`] for each, and says with each part which
+//! one it belongs to ([`RangeLock::write_part_of`]): then two parts of different lanes have no line in common but the
+//! semaphore's, and with a semaphore whose readers stand in a table, none.
 //!
 //! # Invariants
-//! * I1 `state` is changed by who has everything alone; so a share sees one value. While it is `UNDIVIDED` no part is
-//!   entered, and a share alone keeps writers out.
-//! * I2 a part is entered under the table's lock, and taken out by its holder, by one store; both have a share. So
+//! * I1 `state` is changed by who has everything alone; so a share sees one value. Unless it is `DIVIDED` no part is
+//!   entered, and a share alone keeps writers out. Who lets others look beside itself at everything leaves `WHOLE`, and
+//!   the next one who has everything alone puts `DIVIDED` back.
+//! * I2 a part is entered under its table's lock, and taken out by its holder, by one store; both have a share. So
 //!   under the table's lock places only become empty.
 //! * I3 nobody waits for anything else of this lock while it holds a part; so holders of parts leave, and a wait for
 //!   everything ends.
+//! * I4 parts that overlap, or touch while one is held for writing, are of one table: a part that is not wholly inside
+//!   its lane is no part, and has everything. The caller of `write_part_of` sees to that.
 //!
 //! # Protocol
 //! ```text
 //! writer of a part                               writer of everything          reader of a part
 //! shares the semaphore; divided? else right      takes the semaphore alone     shares the semaphore
-//! table lock: chooses; nothing in the way?       was divided? now it is not    divided? else that is enough
-//!   enters; else waits for one to leave,         works                         table lock: nothing in the way?
+//! its table's lock: chooses; nothing in the      was divided? now it is not    divided? else that is enough
+//!   way? enters; else waits for one to leave,    works                         table lock: nothing in the way?
 //!   chooses again; after a while right           divided again                   enters; else waits; after a while
 //! works                                          releases it                     everything, enters, shares
 //! takes the part out                                                           takes the part out
@@ -157,6 +165,85 @@ impl<P: Processor> Slot<P> {
     }
 }
 
+/// The parts of one lane that are held.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{Claim, PartTable, RangeLock, RwSemaphore, Rwsem};
+///
+/// let lock = RangeLock::<Native, Rwsem<Native>>::new(Rwsem::new());
+/// let lanes: [PartTable<Native, 4>; 2] = core::array::from_fn(|_| PartTable::new());
+/// Machine::new(1).attach(|| {
+///     lock.write().divide();
+///     let [low, high] = [0, 1].map(|lane| {
+///         let part = Claim { start: 10 * lane + 1, end: 10 * lane + 9, ..Claim::default() };
+///         lock.write_part_of(lanes[lane as usize].parts(), &mut |_| Some(part)).0
+///     });
+///     assert!(!low.is_whole() && !high.is_whole());
+///     assert!(lock.try_read_of(Some(lanes[0].parts()), 2..3).is_none());
+///     assert!(lanes[1].parts().lock().is_held_by_others(&(12..13), 3));
+///     drop((low, high));
+///     // What lies in several lanes is looked at with everything held.
+///     drop(lock.read_of(None, 2..12));
+///     assert!(!lock.is_divided(), "until somebody has everything alone");
+///     drop(lock.write_part_of(lanes[0].parts(), &mut |_| Some(Claim { start: 1, end: 9, ..Claim::default() })));
+///     assert!(lock.is_divided());
+/// });
+/// ```
+pub struct PartTable<P: Processor, const PLACES: usize = CAPACITY> {
+    /// Those who wait for the table's lock.
+    queue: McsQueue<P>,
+    /// How many slots there are from the first to the last that is held.
+    nr_used: SpinMutex<P, usize, RangesLock>,
+    slots: [Slot<P>; PLACES],
+}
+
+impl<P: Processor, const PLACES: usize> PartTable<P, PLACES> {
+    /// Returns a table without parts.
+    pub fn new() -> Self {
+        Self { queue: McsQueue::new(), nr_used: SpinMutex::classed(0), slots: core::array::from_fn(|_| Slot::new()) }
+    }
+
+    /// Returns the table, however many places it has.
+    #[inline]
+    pub fn parts(&self) -> PartTableRef<'_, P> {
+        PartTableRef { queue: &self.queue, nr_used: &self.nr_used, slots: &self.slots }
+    }
+}
+
+impl<P: Processor, const PLACES: usize> Default for PartTable<P, PLACES> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A table of parts, of any number of places; [`PartTable::parts`] returns it.
+pub struct PartTableRef<'a, P: Processor> {
+    queue: &'a McsQueue<P>,
+    nr_used: &'a SpinMutex<P, usize, RangesLock>,
+    slots: &'a [Slot<P>],
+}
+
+impl<P: Processor> Clone for PartTableRef<'_, P> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Processor> Copy for PartTableRef<'_, P> {}
+
+impl<'a, P: Processor> PartTableRef<'a, P> {
+    /// Locks the table: no part of it comes or goes meanwhile.
+    #[inline]
+    #[track_caller]
+    pub fn lock(self) -> HeldRanges<'a, P> {
+        // Who comes while others wait stands behind them: each waits on a line of its own.
+        let lock = if self.queue.is_occupied() { None } else { self.nr_used.try_lock() };
+        HeldRanges { slots: self.slots, nr_used: lock.unwrap_or_else(|| self.queue.lock(|| self.nr_used.lock())) }
+    }
+}
+
 /// What is in the way of a part.
 enum InTheWay<'a, P: Processor> {
     /// A part, which ends there.
@@ -245,10 +332,7 @@ pub struct RangeLock<P: Processor, S, const PLACES: usize = CAPACITY> {
     semaphore: CachePadded<S>,
     /// Read by many, written by few.
     state: CachePadded<P::AtomicU32>,
-    /// Those who wait for the table's lock.
-    queue: McsQueue<P>,
-    table: SpinMutex<P, usize, RangesLock>,
-    slots: [Slot<P>; PLACES],
+    table: PartTable<P, PLACES>,
 }
 
 impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACES> {
@@ -257,9 +341,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         Self {
             semaphore: CachePadded::new(semaphore),
             state: CachePadded::new(P::AtomicU32::new(UNDIVIDED)),
-            queue: McsQueue::new(),
-            table: SpinMutex::classed(0),
-            slots: core::array::from_fn(|_| Slot::new()),
+            table: PartTable::new(),
         }
     }
 
@@ -286,9 +368,13 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[inline]
     #[track_caller]
     pub fn table(&self) -> HeldRanges<'_, P> {
-        // Who comes while others wait stands behind them: each waits on a line of its own.
-        let lock = if self.queue.is_occupied() { None } else { self.table.try_lock() };
-        HeldRanges { slots: &self.slots, nr_used: lock.unwrap_or_else(|| self.queue.lock(|| self.table.lock())) }
+        self.parts().lock()
+    }
+
+    /// Returns the lock's own table.
+    #[inline]
+    pub fn parts(&self) -> PartTableRef<'_, P> {
+        self.table.parts()
     }
 
     /// Locks everything.
@@ -299,7 +385,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
             return RangeWriteGuard { state: &self.state, part: None, was_divided: false, guard: Guard::Share(self.semaphore.read()) };
         });
         let alone = self.semaphore.write();
-        let was_divided = self.is_divided();
+        let was_divided = self.may_be_divided();
         if was_divided {
             // Relaxed: I1.
             self.state.store(WHOLE, Ordering::Relaxed);
@@ -316,15 +402,29 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         &self,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'_, P, S>, Option<HeldRanges<'_, P>>) {
+        self.write_part_of(self.parts(), choose)
+    }
+
+    /// As [`RangeLock::write_part`], of a table that is not the lock's own (I4).
+    #[track_caller]
+    pub fn write_part_of<'a>(
+        &'a self,
+        parts: PartTableRef<'a, P>,
+        choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
+    ) -> (RangeWriteGuard<'a, P, S>, Option<HeldRanges<'a, P>>) {
         if !self.may_be_divided() {
             return (self.write(), None);
         }
-        match self.soon_entered(&mut |held| Some(Part { claim: choose(held)?, mode: Mode::Write })) {
-            Some(Entered { slot, share, table }) => {
+        match self.soon_entered(parts, &mut |held| Some(Part { claim: choose(held)?, mode: Mode::Write })) {
+            Ok(Entered { slot, share, table }) => {
                 let guard = Guard::Share(share);
-                (RangeWriteGuard { state: &self.state, part: Some(slot), was_divided: false, guard }, Some(table))
+                let part = Some((parts, slot));
+                (RangeWriteGuard { state: &self.state, part, was_divided: false, guard }, Some(table))
             }
-            None => (self.write(), None),
+            Err(share) => {
+                drop(share);
+                (self.write(), None)
+            }
         }
     }
 
@@ -332,21 +432,39 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[inline]
     #[track_caller]
     pub fn read(&self, range: Range<u64>) -> RangeReadGuard<'_, P, S> {
+        self.read_of(Some(self.parts()), range)
+    }
+
+    /// As [`RangeLock::read`], of a range of that table; of one that is of several, if none is named: it takes
+    /// everything, and then lets others look.
+    #[inline]
+    #[track_caller]
+    pub fn read_of<'a>(&'a self, parts: Option<PartTableRef<'a, P>>, range: Range<u64>) -> RangeReadGuard<'a, P, S> {
         if !self.may_be_divided() {
             let share = self.semaphore.read();
             if !self.is_divided() {
                 return RangeReadGuard { part: None, _share: share };
             }
         }
-        self.read_part(range)
+        self.read_part(parts, range)
     }
 
     #[cold]
     #[track_caller]
-    fn read_part(&self, range: Range<u64>) -> RangeReadGuard<'_, P, S> {
-        match self.soon_entered(&mut |_| Some(Part::read(&range))) {
-            Some(Entered { slot, share, .. }) => RangeReadGuard { part: Some(slot), _share: share },
-            None => self.downgrade_to(self.write(), range),
+    fn read_part<'a>(&'a self, parts: Option<PartTableRef<'a, P>>, range: Range<u64>) -> RangeReadGuard<'a, P, S> {
+        let Some(parts) = parts else {
+            let share = self.semaphore.read();
+            if !self.is_divided() {
+                return RangeReadGuard { part: None, _share: share };
+            }
+            drop(share);
+            return self.downgrade_to(self.write(), None);
+        };
+        match self.soon_entered(parts, &mut |_| Some(Part::read(&range))) {
+            Ok(Entered { slot, share, .. }) => RangeReadGuard { part: Some(slot), _share: share },
+            // It is not divided, and so a share is enough.
+            Err(Some(share)) => RangeReadGuard { part: None, _share: share },
+            Err(None) => self.downgrade_to(self.write(), Some((parts, range))),
         }
     }
 
@@ -354,34 +472,50 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[inline]
     #[track_caller]
     pub fn try_read(&self, range: Range<u64>) -> Option<RangeReadGuard<'_, P, S>> {
+        self.try_read_of(Some(self.parts()), range)
+    }
+
+    /// As [`RangeLock::read_of`], if that takes no waiting.
+    #[inline]
+    #[track_caller]
+    pub fn try_read_of<'a>(
+        &'a self,
+        parts: Option<PartTableRef<'a, P>>,
+        range: Range<u64>,
+    ) -> Option<RangeReadGuard<'a, P, S>> {
         let share = self.semaphore.try_read()?;
         if !self.is_divided() {
             return Some(RangeReadGuard { part: None, _share: share });
         }
-        let part = self.table().enter(&Part::read(&range)).ok()?;
+        let part = parts?.lock().enter(&Part::read(&range)).ok()?;
         Some(RangeReadGuard { part: Some(part), _share: share })
     }
 
     /// Lets others look, with no writer in between.
     #[track_caller]
     pub fn downgrade<'a>(&'a self, write: RangeWriteGuard<'a, P, S>) -> RangeReadGuard<'a, P, S> {
-        let part = write.part.and_then(Slot::read);
-        self.downgrade_to(write, part.map_or(0..u64::MAX, |part| part.claim.start..part.claim.end))
+        self.downgrade_to(write, None)
     }
 
+    /// As [`RangeLock::downgrade`]; who has everything keeps a part alone, if that is named.
     #[track_caller]
-    fn downgrade_to<'a>(&'a self, write: RangeWriteGuard<'a, P, S>, range: Range<u64>) -> RangeReadGuard<'a, P, S> {
+    fn downgrade_to<'a>(
+        &'a self,
+        write: RangeWriteGuard<'a, P, S>,
+        kept: Option<(PartTableRef<'a, P>, Range<u64>)>,
+    ) -> RangeReadGuard<'a, P, S> {
         let (held, was_divided, guard) = write.into_parts();
         let mut part = None;
-        if was_divided {
-            part = self.table().enter(&Part::read(&range)).ok();
-            debug_assert!(part.is_some(), "nobody else is inside");
+        if let Some((parts, slot)) = held {
+            let _table = parts.lock();
+            let Part { claim, .. } = slot.read().expect("I2: it is held");
+            slot.fill(&Part::read(&(claim.start..claim.end)));
+            part = Some(slot);
+        } else if was_divided {
+            part = kept.and_then(|(parts, range)| parts.lock().enter(&Part::read(&range)).ok());
+            let state = if part.is_some() { DIVIDED } else { WHOLE };
             // Relaxed: I1; the downgrade releases it.
-            self.state.store(DIVIDED, Ordering::Relaxed);
-        } else if let Some(held) = held {
-            let _table = self.table();
-            held.fill(&Part::read(&range));
-            part = Some(held);
+            self.state.store(state, Ordering::Relaxed);
         }
         let share = match guard {
             Guard::Alone(alone) => alone.downgrade(),
@@ -390,29 +524,34 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         RangeReadGuard { part, _share: share }
     }
 
-    /// Shares the semaphore and enters what is wanted; nothing if that is not to be had soon.
+    /// Shares the semaphore and enters what is wanted; the share alone if no parts are given out; nothing if the part
+    /// is not to be had soon.
     #[track_caller]
-    fn soon_entered(&self, wanted: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Part>) -> Option<Entered<'_, P, S>> {
+    fn soon_entered<'a>(
+        &'a self,
+        parts: PartTableRef<'a, P>,
+        wanted: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Part>,
+    ) -> Result<Entered<'a, P, S>, Option<ReadGuard<'a, P, S>>> {
         let share = self.semaphore.read();
         if !self.is_divided() {
-            return None;
+            return Err(Some(share));
         }
         let mut deadline_ns = None;
         let mut chosen = None;
         loop {
-            let mut table = self.table();
+            let mut table = parts.lock();
             if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
                 chosen = wanted(&table);
             }
-            let (slot, end) = match table.enter(&chosen?) {
-                Ok(slot) => return Some(Entered { slot, share, table }),
+            let (slot, end) = match table.enter(chosen.as_ref().ok_or(None)?) {
+                Ok(slot) => return Ok(Entered { slot, share, table }),
                 Err(InTheWay::Part(slot, end)) => (slot, end),
-                Err(InTheWay::Crowd) => return None,
+                Err(InTheWay::Crowd) => return Err(None),
             };
             drop(table);
             let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + PATIENCE_NS);
             if !P::spin_until_deadline(deadline_ns, || slot.end() != end) {
-                return None;
+                return Err(None);
             }
         }
     }
@@ -440,7 +579,7 @@ enum Guard<'a, P: Processor, S: RwSemaphore<P>> {
 #[must_use = "the range is unlocked as soon as the guard is dropped"]
 pub struct RangeWriteGuard<'a, P: Processor, S: RwSemaphore<P>> {
     state: &'a P::AtomicU32,
-    part: Option<&'a Slot<P>>,
+    part: Option<(PartTableRef<'a, P>, &'a Slot<P>)>,
     was_divided: bool,
     guard: Guard<'a, P, S>,
 }
@@ -458,7 +597,8 @@ impl<'a, P: Processor, S: RwSemaphore<P>> RangeWriteGuard<'a, P, S> {
         self.was_divided = true;
     }
 
-    fn into_parts(self) -> (Option<&'a Slot<P>>, bool, Guard<'a, P, S>) {
+    #[expect(clippy::type_complexity, reason = "the guard's fields")]
+    fn into_parts(self) -> (Option<(PartTableRef<'a, P>, &'a Slot<P>)>, bool, Guard<'a, P, S>) {
         let this = ManuallyDrop::new(self);
         // SAFETY: read once, and the original is not dropped.
         (this.part, this.was_divided, unsafe { core::ptr::read(&this.guard) })
@@ -468,7 +608,7 @@ impl<'a, P: Processor, S: RwSemaphore<P>> RangeWriteGuard<'a, P, S> {
 impl<P: Processor, S: RwSemaphore<P>> Drop for RangeWriteGuard<'_, P, S> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(part) = self.part {
+        if let Some((_, part)) = self.part {
             part.empty();
         } else if self.was_divided {
             // Relaxed: I1; the semaphore, which is released next, orders it.

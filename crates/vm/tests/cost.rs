@@ -7,14 +7,14 @@ use faultless_phys::{Memory, Options};
 use faultless_platform::count::{Count, Figures, Machine};
 use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
-use faultless_sync::Rwsem;
+use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{
     Design, Faultless, FaultlessRanges, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
 };
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{
-    AddressRange, Advice, Backing, Event, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, Placement, Populate,
-    Protection, RemapPlacement, RemapRequest, VirtAddr, Vm,
+    AddressRange, Advice, Backing, Event, Guest, Limits, MapOptions, MapRequest, PAGE, Pattern, Placement,
+    PlacementPolicy, Populate, Protection, RemapPlacement, RemapRequest, VirtAddr, Vm,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Barrier, Mutex};
@@ -259,6 +259,67 @@ fn a_space_of_one_thread_locks_no_index_until_a_second_one_has_come() {
     assert_eq!(writes_of_mmap::<Faultless<Rwsem<Count>>>(), [alone, beside, beside]);
     let [alone_of_ranges, ..] = writes_of_mmap::<FaultlessRanges<Rwsem<Count>>>();
     assert_eq!(alone_of_ranges, alone, "the table of parts is not used before");
+}
+
+/// Returns the writes to shared lines of an mmap and its munmap, where CPU 1 does the same in turns.
+fn shared_writes_of_a_pair<D: Design<Count>>(placement: PlacementPolicy, semaphore: GenerationOf<Count, D>) -> u64 {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(2));
+    // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+    let memory = unsafe { Memory::<Count>::new(region.base(), region.len_bytes(), 2, Options::default()) };
+    let memory = memory.expect("large enough");
+    let vm = machine.attach(|| Vm::<Count, D>::with_semaphore(memory, semaphore).expect("a zero page"));
+    let space = machine.attach(|| vm.create_space(Limits { placement, ..Limits::default() }).expect("room"));
+    let (barrier, result) = (Barrier::new(2), Mutex::new(0));
+    let first_is_in = AtomicBool::new(false);
+    Count::run(&machine, 2, &|thread| {
+        while thread == 1 && !first_is_in.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        Count::enter();
+        first_is_in.store(true, std::sync::atomic::Ordering::SeqCst);
+        let guest = Guest::new(&space);
+        barrier.wait();
+        let pair = || {
+            let anywhere = MapRequest { placement: Placement::Anywhere, ..request(BASE, 16) };
+            let place = space.mmap(&anywhere).expect("room");
+            space.munmap(AddressRange::new(place, 16 * PAGE)).expect("mapped");
+        };
+        for turn in [0, 1, 0, 1, 0] {
+            if turn == thread {
+                (0..20).for_each(|_| pair());
+            }
+            barrier.wait();
+        }
+        if thread == 0 {
+            // Some pairs run what a grace period was waited for, which all count in.
+            let counted = (0..20).map(|_| {
+                let before = machine.figures(0);
+                pair();
+                (machine.figures(0) - before).shared_writes
+            });
+            *result.lock().expect("no panic") = counted.min().expect("twenty");
+        }
+        barrier.wait();
+        drop(guest);
+        Count::leave();
+    });
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(vm));
+    result.into_inner().expect("no panic")
+}
+
+// The table of parts, the index and the counters are the lane's or the CPU's. What is left is in the test.
+#[test]
+fn map_calls_in_two_lanes_write_no_line_in_common() {
+    let in_lanes = |semaphore: &str| {
+        let semaphore = Generation::named(semaphore).expect("registered");
+        shared_writes_of_a_pair::<FaultlessRanges<Rwsem<Count>>>(PlacementPolicy::Spread, semaphore)
+    };
+    // What counts is whether another CPU ever used a line: it looked whether this one is in an RCU section.
+    let (bravo, word) = (in_lanes("rwsem-v8+bravo"), in_lanes("rwsem-v8"));
+    println!("in two lanes: {bravo} writes to lines that others use with readers in a table, {word} without");
+    assert_eq!((bravo, word), (44, 48));
 }
 
 #[test]

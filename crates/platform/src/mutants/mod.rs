@@ -115,6 +115,12 @@ pub enum Mutant {
     TablesOfOthersFreed,
     /// Who wants everything does not wait for those who have parts.
     PartsUnawaited,
+    /// A part that reaches its lane's bound is given out in that lane.
+    LaneBoundTouched,
+    /// Nobody notes that an area lies in several lanes.
+    CrossingUnseen,
+    /// Who has a part of a lane frees tables of a hole that others may fill.
+    HoleBeyondLane,
     /// Who has a part looks the index up outside an RCU section.
     PartLooksUnheld,
     /// Fork lists the child before it has edited the child's index and copied its entries.
@@ -158,7 +164,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 67] = [
+    pub const ALL: [Self; 70] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -209,6 +215,9 @@ impl Mutant {
         Self::EditOfOldVersion,
         Self::TablesOfOthersFreed,
         Self::PartsUnawaited,
+        Self::LaneBoundTouched,
+        Self::CrossingUnseen,
+        Self::HoleBeyondLane,
         Self::PartLooksUnheld,
         Self::ChildListedEarly,
         Self::SpaceResurrected,
@@ -281,6 +290,9 @@ impl Mutant {
             Self::EditOfOldVersion => "edit-of-old-version",
             Self::TablesOfOthersFreed => "tables-of-others-freed",
             Self::PartsUnawaited => "parts-unawaited",
+            Self::LaneBoundTouched => "lane-bound-touched",
+            Self::CrossingUnseen => "crossing-unseen",
+            Self::HoleBeyondLane => "hole-beyond-lane",
             Self::PartLooksUnheld => "part-looks-unheld",
             Self::ChildListedEarly => "child-listed-early",
             Self::SpaceResurrected => "space-resurrected",

@@ -2,7 +2,7 @@
 
 use crate::{Body, Plain, race};
 use faultless_platform::loom::Loom;
-use faultless_sync::{Claim, Generation, RangeLock, RwSemaphore, Rwsem};
+use faultless_sync::{Claim, Generation, PartTable, RangeLock, RwSemaphore, Rwsem};
 
 struct Shared {
     lock: RangeLock<Loom, Rwsem<Loom>, 2>,
@@ -105,4 +105,65 @@ pub fn everything_excludes_parts() {
 pub fn who_looks_while_parts_begin_to_be_given_out_keeps_them_away() {
     race(Some(3), whole, [let_a_second_in as Body<Shared>, look_low], |shared| is(shared, 1, 1));
     race(Some(2), whole, [let_a_second_in as Body<Shared>, look_low, change_low], |shared| is(shared, 2, 1));
+}
+
+/// Two lanes with a table each, and what lies in both.
+struct Lanes {
+    lock: RangeLock<Loom, Rwsem<Loom>, 1>,
+    tables: [PartTable<Loom, 1>; 2],
+    places: [Plain; 2],
+}
+
+fn lanes() -> Lanes {
+    let lock = RangeLock::new(Rwsem::of(Generation::RWSEM_2012));
+    lock.write().divide();
+    Lanes { lock, tables: core::array::from_fn(|_| PartTable::new()), places: core::array::from_fn(|_| Plain::new()) }
+}
+
+fn change_lane(lanes: &Lanes, lane: usize) {
+    let claim = Claim { start: 2 * lane as u64, end: 2 * lane as u64 + 1, ..Claim::default() };
+    let (_write, _) = lanes.lock.write_part_of(lanes.tables[lane].parts(), &mut |_| Some(claim));
+    lanes.places[lane].bump();
+}
+
+fn change_first_lane(lanes: &Lanes) {
+    change_lane(lanes, 0);
+}
+
+fn change_second_lane(lanes: &Lanes) {
+    change_lane(lanes, 1);
+}
+
+fn change_both_lanes(lanes: &Lanes) {
+    let _write = lanes.lock.write();
+    lanes.places.iter().for_each(Plain::bump);
+}
+
+fn look_at_both_lanes(lanes: &Lanes) {
+    let _read = lanes.lock.read_of(None, 0..3);
+    lanes.places.iter().for_each(|place| _ = place.read());
+}
+
+fn look_at_first_lane(lanes: &Lanes) {
+    let _read = lanes.lock.read_of(Some(lanes.tables[0].parts()), 0..1);
+    lanes.places[0].read();
+}
+
+fn lanes_are(lanes: &Lanes, first: u64, second: u64) {
+    assert_eq!(lanes.places.each_ref().map(Plain::read), [first, second], "a change was lost");
+    assert!(!lanes.lock.semaphore().is_locked());
+    assert!(lanes.tables.iter().all(|table| !table.parts().lock().is_held_by_others(&(0..9), 9)));
+}
+
+#[test]
+pub fn everything_excludes_parts_of_all_tables() {
+    race(Some(3), lanes, [change_both_lanes as Body<Lanes>, change_second_lane], |lanes| lanes_are(lanes, 1, 2));
+    race(Some(3), lanes, [change_first_lane, change_second_lane], |lanes| lanes_are(lanes, 1, 1));
+}
+
+#[test]
+pub fn who_looks_at_several_tables_excludes_parts_of_each() {
+    race(Some(3), lanes, [look_at_both_lanes as Body<Lanes>, change_second_lane], |lanes| lanes_are(lanes, 0, 1));
+    race(Some(3), lanes, [look_at_both_lanes, look_at_first_lane], |lanes| lanes_are(lanes, 0, 0));
+    race(Some(2), lanes, [look_at_both_lanes, look_at_first_lane, change_first_lane], |lanes| lanes_are(lanes, 1, 0));
 }

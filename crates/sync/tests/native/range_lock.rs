@@ -52,6 +52,8 @@ fn parts_are_given_out_again_after_somebody_had_everything() {
         let all = lock.downgrade(lock.write());
         assert!(lock.try_read(5..6).is_some(), "others look, too");
         drop(all);
-        assert!(are_given_out(), "after one that let others look");
+        assert!(part(lock, 0, 0, 0).is_whole(), "the next one has everything");
+        assert!(lock.is_divided(), "and no one after it");
+        assert!(are_given_out(), "after one that let others look, and the next");
     });
 }

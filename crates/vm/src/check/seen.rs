@@ -39,6 +39,8 @@ pub(super) trait SeenSpace<P: System> {
     fn area_at(&self, address: VirtAddr) -> Option<AreaView<P>>;
     /// Says whether the index has an area with a part in the span.
     fn has_area_in(&self, span: &Range<u64>) -> bool;
+    /// Says whether a span is of several lanes, whose tables stay until somebody has everything.
+    fn crosses_lanes(&self, span: &Range<u64>) -> bool;
 }
 
 impl<P: System, D: Design<P>> SeenSpace<P> for Space<P, D> {
@@ -69,7 +71,7 @@ impl<P: System, D: Design<P>> SeenSpace<P> for Space<P, D> {
     }
 
     fn for_each_indexed(&self, visit: &mut dyn FnMut(u64, u64, AreaView<P>)) {
-        for entry in self.index().overlapping(0..u64::MAX) {
+        for entry in self.areas_overlapping(0..u64::MAX) {
             // SAFETY: the index holds the area, and nobody changes it meanwhile.
             visit(entry.start, entry.end, unsafe { entry.area.as_ref() }.view());
         }
@@ -79,7 +81,11 @@ impl<P: System, D: Design<P>> SeenSpace<P> for Space<P, D> {
         D::Map::area_at(self, address)
     }
 
+    fn crosses_lanes(&self, span: &Range<u64>) -> bool {
+        self.crosses_a_lane(span)
+    }
+
     fn has_area_in(&self, span: &Range<u64>) -> bool {
-        self.index().first_ending_after(span.start).is_some_and(|area| area.start < span.end)
+        self.first_area_ending_after(span.start, span.end).is_some_and(|area| area.start < span.end)
     }
 }

@@ -39,7 +39,7 @@ mod spf_v9;
 mod vma_lock;
 
 pub use crate::space::{
-    Areas, Cursor, EditGuard, EntryChange, LeftOver, MapLock, Promises, Ranges, Sizes, Tally, WholeSpace,
+    Areas, Cursor, EditGuard, EntryChange, LaneRooms, LeftOver, MapLock, Promises, Ranges, Sizes, Tally, WholeSpace,
 };
 pub use crate::types::{Design, GenerationOf, Map, SemaphoreOf};
 pub use faultless::{Faultless, FaultlessRanges};

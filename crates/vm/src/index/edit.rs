@@ -61,6 +61,31 @@ impl<P: System> Spare<'_, P> {
     }
 }
 
+impl<P: System> Spare<'_, P> {
+    /// Sets more aside until there are so many.
+    pub(crate) fn fill_up_to(&mut self, nr_nodes: usize) -> Result<(), OutOfFrames> {
+        let (mut nr_there, mut node) = (0, self.head);
+        while let Some(there) = NonNull::new(node) {
+            // SAFETY: nodes in the list are ours.
+            node = unsafe { (*there.as_ptr()).next_in_edit.get().read() };
+            nr_there += 1;
+        }
+        for _ in nr_there..nr_nodes {
+            self.set_one_aside()?;
+        }
+        Ok(())
+    }
+
+    fn set_one_aside(&mut self) -> Result<(), OutOfFrames> {
+        let node = self.nodes.alloc()?;
+        // SAFETY: the slab gave us room for a node.
+        unsafe { Node::make_at(node, 0, []) };
+        tell_name(node);
+        push(&mut self.head, node.as_ptr());
+        Ok(())
+    }
+}
+
 impl<P: System> Drop for Spare<'_, P> {
     #[inline]
     fn drop(&mut self) {
@@ -164,13 +189,14 @@ impl<P: System, T> Index<P, T> {
     pub fn reserve_nodes(nodes: &Slab<P, Node<P>, P::Frames>, nr_nodes: usize) -> Result<Spare<'_, P>, OutOfFrames> {
         let mut spare = Spare { head: ptr::null_mut(), nodes };
         for _ in 0..nr_nodes {
-            let node = nodes.alloc()?;
-            // SAFETY: the slab gave us room for a node.
-            unsafe { Node::make_at(node, 0, []) };
-            tell_name(node);
-            push(&mut spare.head, node.as_ptr());
+            spare.set_one_aside()?;
         }
         Ok(spare)
+    }
+
+    /// Returns how many nodes an edit needs at most, also one that adds areas.
+    pub(crate) fn nr_nodes_for_edit(&self) -> usize {
+        (self.nr_levels() + 2) * NODES_PER_LEVEL
     }
 }
 

@@ -109,6 +109,7 @@ impl<T> IndexEntry<T> {
 }
 
 /// The index; see the module.
+#[repr(transparent)]
 pub struct Index<P: System, T> {
     head: Head<P>,
     areas: core::marker::PhantomData<NonNull<T>>,
@@ -129,6 +130,15 @@ impl<P: System, T> Index<P, T> {
     #[inline]
     fn root(&self) -> Option<&Node<P>> {
         root_in_force(&self.head)
+    }
+}
+
+impl<P: System> Index<P, ()> {
+    /// Returns an index that was made before its areas' type was known, as one of that type.
+    #[inline]
+    pub(crate) fn of_areas<T>(&self) -> &Index<P, T> {
+        // SAFETY: an index is its head alone, which does not depend on what areas are.
+        unsafe { &*core::ptr::from_ref(self).cast() }
     }
 }
 

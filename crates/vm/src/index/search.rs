@@ -58,6 +58,12 @@ impl<P: System, T> Index<P, T> {
         })
     }
 
+    /// Returns where the first area starts and the last one ends, if there are any; beside a writer, a hint.
+    pub(crate) fn bounds(&self) -> Option<Range<u64>> {
+        let places = self.root()?.places();
+        Some(places.first()?.start()..places.last()?.end())
+    }
+
     /// Returns the start of the highest hole of at least `len_bytes` inside `room`, flush with the hole's upper end.
     pub fn highest_gap(&self, len_bytes: u64, room: Range<u64>) -> Option<u64> {
         // Slots of leaves have a largest gap of 0, and areas behind them: a search for 0 bytes would take those for

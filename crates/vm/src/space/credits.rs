@@ -24,7 +24,7 @@
 //! | a check with a part, beside draws of others | it compares what is charged, less the own credit, which holds what the call adds: at most the limit, whatever others draw |
 //! | a check of who has everything, while credits are out | what is charged is at least what there is: a yes is right, and a no is asked again after a recall (C3) |
 //! | a limit is lowered while credits are out | limits stay ([`Space::limits`]); what mremap goes on counting as locked lowers that one, with everything held, and by as much as it takes off the counter |
-//! | somebody sums up (map_count of `/proc`, the checker) | under the table's lock, under which purses change and recalls are made |
+//! | somebody sums up (map_count of `/proc`, the checker) | with everything held |
 //! | a second user comes, and parts are given out from then on | purses are empty, and what was counted is charged |
 //! | fork | the child has purses of its own, empty; the parent is had as a whole |
 //! | the space ends | its purses go with it; limits are a space's own, so nothing is owed to anybody |
@@ -33,13 +33,12 @@
 //! demand is judged by itself, against a number that stays ([`Space::check_commit`]). So it writes no line at all.
 //!
 //! # Memory
-//! A line for each CPU and one more, behind the sets of the lanes: 64 KiB for both on 384 CPUs, a frame on up to 30,
-//! nothing on one CPU or under Linux's placement.
+//! A line for each CPU and one more, behind the sets of the lanes; nothing on one CPU or under Linux's placement.
 
-use super::Space;
 use super::change::Sizes;
 use super::map_lock::MapLock;
 use super::ranges::Additions;
+use super::{EVERYTHING, Space};
 use crate::design::Design;
 use crate::limits::Privileges;
 use crate::system::System;
@@ -143,7 +142,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.row().is_some()
     }
 
-    /// Claims what a call may add to each limit (C2); under the table's lock. Says whether it may.
+    /// Claims what a call may add to each limit (C2); under a table's lock. Says whether it may.
     pub(super) fn claim_credits(&self, added: &Additions) -> bool {
         let Some(row) = self.row() else { return false };
         row.note_out();
@@ -153,7 +152,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Quantity::ALL.into_iter().all(claims)
     }
 
-    /// Counts a change of who has a part, out of this CPU's purse; under the table's lock. Says whether there is one.
+    /// Counts a change of who has a part, out of this CPU's purse. Says whether there is one.
     #[inline]
     pub(super) fn count_in_purse(&self, before: &Sizes, after: &Sizes) -> bool {
         let Some(row) = self.row().filter(|_| self.lock.is_divided()) else { return false };
@@ -177,7 +176,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if row.are_out.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let _summing = self.lock.table();
         for quantity in Quantity::ALL {
             self.credit(&row, quantity).recall();
         }
@@ -201,12 +199,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Returns what there is at some instant during the call.
+    /// Returns what there is at some instant during the call; the caller has nothing locked.
     #[inline]
     pub(super) fn total(&self, quantity: Quantity) -> u64 {
         match self.row() {
             Some(row) => {
-                let _kept = self.lock.table();
+                // Purses change where parts are had, and each under its lane's lock.
+                let _kept = self.write(EVERYTHING);
                 self.credit(&row, quantity).total()
             }
             // Relaxed: as in `at_most`.

@@ -46,9 +46,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             range = left_over.taken_with(range);
         }
         let Range { start: mut position, end } = range;
-        let mut below = self.index.last_starting_before(position).map_or(0, |entry| entry.end);
+        let mut below = self.last_area_starting_before(position, 0).map_or(0, |entry| entry.end);
         while position < end {
-            let next = self.index.first_ending_after(position);
+            let next = self.first_area_ending_after(position, u64::MAX);
             let hole = below..next.map_or(USER_END + PAGE, |entry| entry.start);
             let part = position..hole.end.min(end);
             self.translations.prune(part, hole, gather);
@@ -67,8 +67,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !is_bare {
             return;
         }
-        let edit = self.lock.edit();
-        let hole = self.hole_around(range.start);
+        let edit = self.lock.edit(VirtAddr::new(range.start));
+        let hole = {
+            let _beside = self.look_beside();
+            self.hole_around(range.start)
+        };
+        if self.may_leave_crossing(&hole) {
+            left_over.note_crossing(&range);
+        }
         let (Some(held), Some(tables)) = (edit, spanned(&hole)) else { return };
         let is_held = mutant!(TablesOfOthersFreed, held.is_held_by_others(&tables, range.start) => false);
         // Tables in high memory are mapped meanwhile: nobody who waits for this lock has a map that they may wait for.
@@ -79,10 +85,25 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Returns the hole that holds `address`.
+    /// Returns the hole that holds `address`, as far as it lies in the lane.
     fn hole_around(&self, address: u64) -> Range<u64> {
-        let below = self.index.last_starting_before(address).map_or(0, |entry| entry.end);
-        below..self.index.first_ending_after(address).map_or(USER_END + PAGE, |entry| entry.start)
+        let bounds = mutant!(HoleBeyondLane, self.lane_bounds(address) => 0..u64::MAX);
+        let below = self.last_area_starting_before(address, bounds.start).map_or(bounds.start, |entry| entry.end);
+        let above = self.first_area_ending_after(address, bounds.end);
+        below..above.map_or(bounds.end.min(USER_END + PAGE), |entry| entry.start)
+    }
+
+    /// Says whether a hole reaches a lane's bound that a table spans.
+    fn may_leave_crossing(&self, hole: &Range<u64>) -> bool {
+        self.lane_rooms().is_some_and(|lanes| {
+            let is_spanned = |bound: u64| lanes.is_bound(bound) && !bound.is_multiple_of(Tables::<P>::TOP_SPAN);
+            is_spanned(hole.start) || is_spanned(hole.end)
+        })
+    }
+
+    /// Says whether a span is of several lanes.
+    pub(crate) fn crosses_a_lane(&self, span: &Range<u64>) -> bool {
+        self.lane_bounds(span.start).end < span.end
     }
 
     /// Takes away the tables that holders of parts left standing, if there are any; called without a lock.

@@ -10,11 +10,27 @@ use faultless_platform::{Atomic, Ordering};
 pub struct LeftOver<P: System> {
     start: P::AtomicU64,
     end: P::AtomicU64,
+    /// The range in which tables may stand that span a lane's bound: they go when somebody has everything anyway.
+    crossing_start: P::AtomicU64,
+    crossing_end: P::AtomicU64,
+}
+
+/// Makes a bound at least, or at most, as far as `wanted`.
+fn move_bound<A: Atomic<Value = u64>>(bound: &A, wanted: u64, is_past: impl Fn(u64, u64) -> bool) {
+    // Relaxed, all: as in `is_there`.
+    let mut now = bound.load(Ordering::Relaxed);
+    while is_past(wanted, now) {
+        match bound.compare_exchange(now, wanted, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) => now = other,
+        }
+    }
 }
 
 impl<P: System> LeftOver<P> {
     pub(super) fn new() -> Self {
-        Self { start: P::AtomicU64::new(u64::MAX), end: P::AtomicU64::new(0) }
+        let (none_start, none_end) = (|| P::AtomicU64::new(u64::MAX), || P::AtomicU64::new(0));
+        Self { start: none_start(), end: none_end(), crossing_start: none_start(), crossing_end: none_end() }
     }
 
     /// Says whether there may be any; to who has no lock it is a hint.
@@ -24,27 +40,38 @@ impl<P: System> LeftOver<P> {
         self.end.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes a range more.
+    /// Notes a range more; those who do so may have different tables' locks.
     pub(super) fn note(&self, range: &Range<u64>) {
-        // Relaxed: as above.
-        let order = Ordering::Relaxed;
-        self.start.store(self.start.load(order).min(range.start), order);
-        self.end.store(self.end.load(order).max(range.end), order);
+        move_bound(&self.start, range.start, |wanted, now| wanted < now);
+        move_bound(&self.end, range.end, |wanted, now| wanted > now);
     }
 
-    /// Returns the range, of which nothing is left over any more: the caller frees it.
+    /// As [`LeftOver::note`], of tables above that span a lane's bound.
+    pub(super) fn note_crossing(&self, range: &Range<u64>) {
+        move_bound(&self.crossing_start, range.start, |wanted, now| wanted < now);
+        move_bound(&self.crossing_end, range.end, |wanted, now| wanted > now);
+    }
+
+    /// Returns the range, of which nothing is left over any more: the caller, who has everything, frees it.
     pub(super) fn taken(&self) -> Range<u64> {
-        // Relaxed: as above.
-        let order = Ordering::Relaxed;
-        let range = self.start.load(order)..self.end.load(order);
-        self.start.store(u64::MAX, order);
-        self.end.store(0, order);
-        range
+        let take = |start: &P::AtomicU64, end: &P::AtomicU64| {
+            // Relaxed: the caller has everything.
+            let order = Ordering::Relaxed;
+            let range = start.load(order)..end.load(order);
+            if range.end != 0 {
+                start.store(u64::MAX, order);
+                end.store(0, order);
+            }
+            range
+        };
+        let (own, crossing) = (take(&self.start, &self.end), take(&self.crossing_start, &self.crossing_end));
+        own.start.min(crossing.start)..own.end.max(crossing.end)
     }
 
     /// Returns a range widened to what is left over, which the caller frees with it.
     pub(super) fn taken_with(&self, range: Range<u64>) -> Range<u64> {
-        if !self.is_there() {
+        // Relaxed: the caller has everything.
+        if !self.is_there() && self.crossing_end.load(Ordering::Relaxed) == 0 {
             return range;
         }
         let own = self.taken();

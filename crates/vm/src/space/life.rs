@@ -1,11 +1,14 @@
 //! Creation, sharing and teardown of spaces, and their counters.
 
 use super::Space;
+use super::credits;
 use super::departures::Departures;
+use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
 use super::place::spread;
 use crate::addr::PageRange;
+use crate::area::Area;
 use crate::design::{DefaultDesign, Design};
 use crate::error::CallError;
 use crate::index::{Index, IndexEntry};
@@ -205,10 +208,16 @@ impl<P: System, D: Design<P>> Orphan<P> for Space<P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     fn new(vm: &Vm<P, D>, limits: Limits, translations: Translations<P>) -> Self {
+        let mut lock = D::Lock::new(vm.new_semaphore());
+        if D::Lock::DIVIDES
+            && let Some(lanes) = LaneRooms::new(&translations.lanes, credits::nr_words::<P, D>())
+        {
+            lock.set_lanes(lanes);
+        }
         Self {
             vm: NonNull::from(vm),
             limits,
-            lock: CachePadded::new(D::Lock::new(vm.new_semaphore())),
+            lock: CachePadded::new(lock),
             state: CachePadded::new(D::new_space_state()),
             index: Index::new(),
             translations,
@@ -240,17 +249,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let all = 0..Tables::<P>::END;
         self.tables().for_each_mapped(memory, all, &mut |_, entry| self.translations.instance().drop_entry(entry));
         self.tables().free_tables(memory);
-        for entry in self.index.overlapping(0..u64::MAX) {
+        for entry in self.areas_overlapping(0..u64::MAX) {
             // SAFETY: nobody looks the index up any more, and its nodes go next.
             unsafe { D::release_area(self, entry.area) };
         }
+        self.empty_index(&self.index);
+        if let Some(lanes) = self.lane_rooms() {
+            lanes.for_each_index(&(0..u64::MAX), |index| self.empty_index(index));
+        }
+        self.translations.free();
+    }
+
+    fn empty_index(&self, index: &Index<P, Area<P, D>>) {
         // An edit that leaves nothing needs no memory.
-        let mut edit = self.index.unprepared(&self.vm().nodes, None);
-        if edit.prepare(0..u64::MAX, core::iter::empty::<IndexEntry<crate::area::Area<P, D>>>()).is_ok() {
+        let mut edit = index.unprepared(&self.vm().nodes, None);
+        if edit.prepare(0..u64::MAX, core::iter::empty::<IndexEntry<Area<P, D>>>()).is_ok() {
             edit.commit(|| false);
         }
         drop(edit);
-        self.index.free_kept(&self.vm().nodes);
-        self.translations.free();
+        index.free_kept(&self.vm().nodes);
     }
 }

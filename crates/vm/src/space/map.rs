@@ -58,8 +58,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is.
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
-        let reserve = self.reserve_part()?;
-        let (write, edit) = self.write_claimed(&mut || {
+        let near = self.guessed_place(request);
+        let reserve = self.reserve_part(near)?;
+        let (write, edit) = self.write_claimed(near, &mut || {
             place = self.place_beside(request, len);
             let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
             Some((place?, added(len)))
@@ -73,6 +74,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
             };
             Ok((range, permit.map_placed(request, range, len, reserve)?))
         })
+    }
+
+    /// Returns where a mapping will presumably be.
+    fn guessed_place(&self, request: &MapRequest<'_, P>) -> VirtAddr {
+        let base = self.limits.mmap_base;
+        let searched = || self.own_room(self.limits.lowest_chosen.max(PAGE)..base).map_or(base, |own| own.start);
+        match request.placement {
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => start,
+            Placement::Hint(hint) if hint >= VirtAddr::new(PAGE) => hint,
+            Placement::Low2G { .. } => VirtAddr::new(LOW_2G.start),
+            Placement::Anywhere | Placement::Hint(_) => VirtAddr::new(searched()),
+        }
     }
 
     fn maps_locked(&self, request: &MapRequest<'_, P>) -> bool {
@@ -222,7 +235,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     pub(super) fn at_hint(self, start: VirtAddr, len: u64) -> Option<PageRange> {
         let range = PageRange::new(start, len)?;
-        match self.first_ending_after(start) {
+        let limit = range.end().get().saturating_add(Limits::stack_gap_bytes());
+        match self.first_ending_within(start, limit) {
             Some(next) => (range.end() <= self.start_with_gap(&next)).then_some(range),
             None => Some(range),
         }
@@ -264,8 +278,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub fn search_unlocked(&self, len_bytes: u64) -> Option<VirtAddr> {
         let (room, len) = (self.limits.mmap_min_addr..self.limits.mmap_base, page_ceil(len_bytes)?);
         let _reading = self.look();
-        let own = self.own_room(room.clone()).and_then(|own| self.index.highest_gap(len, own));
-        own.or_else(|| self.index.highest_gap(len, room)).map(VirtAddr::new)
+        let own = self.own_room(room.clone()).and_then(|own| self.highest_gap(len, own));
+        own.or_else(|| self.highest_gap(len, room)).map(VirtAddr::new)
     }
 }
 
@@ -292,8 +306,10 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Searches the highest room that also leaves the gap below a stack.
     fn search_between(self, len: u64, mut room: Range<u64>) -> Option<PageRange> {
         loop {
-            let found = PageRange::new(VirtAddr::new(self.index.highest_gap(len, room.clone())?), len)?;
-            let Some(next) = self.first_ending_after(found.end()) else { return Some(found) };
+            let found = PageRange::new(VirtAddr::new(self.highest_gap(len, room.clone())?), len)?;
+            // Whoever keeps a gap free below begins within that gap.
+            let limit = found.end().get().saturating_add(Limits::stack_gap_bytes() + 1);
+            let Some(next) = self.first_ending_within(found.end(), limit) else { return Some(found) };
             let end = self.start_with_gap(&next);
             if found.end() <= end {
                 return Some(found);
@@ -417,7 +433,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            let reserve = self.reserve_part()?;
+            let reserve = self.reserve_part(range.start())?;
             let (write, edit) = self.write_part(range, Additions::ONE_CUT);
             let reserve = reserve.map(|reserve| reserve.with_edit(edit));
             self.remove_with(write, |permit| match permit.begin_removal_out_of(range, reserve) {

@@ -5,6 +5,7 @@
 //! The published designs lock the whole space ([`WholeSpace`]), whatever the range. A lock that *divides* it
 //! ([`MapLock::DIVIDES`]) lets calls that name their part in side by side; `ranges` has what else that takes.
 
+use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use crate::addr::VirtAddr;
 use crate::system::System;
@@ -28,9 +29,9 @@ use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 /// | a long unmapping, to give way | `is_contended` |
 /// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `is_whole` |
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
-/// | whoever sums up what CPUs count, or recalls credits | `table` |
+/// | whoever looks for areas | `lanes` |
 /// | a second user of a space | `divide` |
-/// | a new space | `new` |
+/// | a new space | `new`, `set_lanes` |
 pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     /// The semaphore that it is made of.
     type Semaphore: RwSemaphore<P>;
@@ -41,6 +42,13 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
 
     /// Makes the lock of a new space.
     fn new(semaphore: Self::Semaphore) -> Self;
+    /// Tells the lock of a new space where each lane has a table of its own.
+    fn set_lanes(&mut self, _lanes: LaneRooms<P>) {}
+    /// Returns what [`MapLock::set_lanes`] said.
+    #[inline]
+    fn lanes(&self) -> Option<&LaneRooms<P>> {
+        None
+    }
     /// Locks a range for looking.
     #[track_caller]
     fn read(&self, range: Range<VirtAddr>) -> Self::Read<'_>;
@@ -66,10 +74,11 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
         false
     }
     /// Locks the part that `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says
-    /// nothing. With a part comes that lock.
+    /// nothing, or a part that is not inside the lane of `near`. With a part comes that lock.
     #[track_caller]
     fn write_part(
         &self,
+        _near: VirtAddr,
         _choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (Self::Write<'_>, Option<EditGuard<'_, P>>) {
         (self.write(crate::addr::EVERYTHING), None)
@@ -79,16 +88,11 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn is_whole(_write: &Self::Write<'_>) -> bool {
         true
     }
-    /// Keeps others from editing the index, the counters and what is held; nothing where nobody could.
+    /// Keeps others from editing the index, the counters and what is held, of the lane of `near`; nothing where nobody
+    /// could.
     #[inline]
     #[track_caller]
-    fn edit(&self) -> Option<EditGuard<'_, P>> {
-        None
-    }
-    /// Keeps what is held, and what CPUs hold as credits, as it is, also while somebody has everything; nothing where
-    /// there are no parts.
-    #[track_caller]
-    fn table(&self) -> Option<EditGuard<'_, P>> {
+    fn edit(&self, _near: VirtAddr) -> Option<EditGuard<'_, P>> {
         None
     }
     /// Returns where page tables are noted that a holder of a part left standing.
@@ -98,8 +102,8 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     }
 }
 
-/// Keeps other holders of parts from editing what all share; [`MapLock::edit`] and [`MapLock::table`]
-/// return it, and so does [`MapLock::write_part`].
+/// Keeps other holders of parts from editing what all share; [`MapLock::edit`]
+/// returns it, and so does [`MapLock::write_part`].
 pub type EditGuard<'a, P> = HeldRanges<'a, P>;
 
 /// One semaphore around each call, whatever its range.

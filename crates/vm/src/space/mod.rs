@@ -9,7 +9,8 @@
 //! 0. an object's `changes`, which truncations and holes of the object hold
 //! 1. the space's lock (`permit`): its semaphore, or a share of it and a part of the space (`ranges`); nobody holds two
 //! 2. areas' locks (`vma-lock`): only a writer waits for one; its readers take 4 and 5 only
-//! 3. the design's index lock; the lock of the parts that are held, under which the index is edited (`ranges`)
+//! 3. the design's index lock; the lock of the parts that are held of one lane, under which its index is edited
+//!    (`ranges`, `lane_rooms`)
 //! 4. a leaf table's lock (source before destination in mremap, parent before child in fork), or those of a range of
 //!    promises, ascending (`translations::counted`)
 //! 5. inboxes, the list of spaces, the frame source's locks
@@ -39,7 +40,8 @@
 //! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
 //! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with
 //! `left_over` and `credits`) how several are inside at once, `request` what mmap is asked for,
-//! `line` how an area is shown; `references` and `pins` are the calls about those.
+//! `line` how an area is shown; `lane_rooms` is what each lane has of its own, `lookups` finds areas there;
+//! `references` and `pins` are the calls about those.
 
 mod advise;
 mod areas;
@@ -53,11 +55,13 @@ mod fork;
 mod guard;
 mod heap;
 mod holes;
+mod lane_rooms;
 mod left_over;
 mod life;
 pub(crate) mod line;
 mod list;
 mod lock;
+mod lookups;
 mod map;
 pub(crate) mod map_lock;
 pub(crate) mod mappers;
@@ -85,6 +89,7 @@ pub use advise::Advice;
 pub use areas::Areas;
 pub use ask::SyncFlags;
 pub use change::Sizes;
+pub use lane_rooms::LaneRooms;
 pub use left_over::LeftOver;
 pub use life::SpaceRef;
 pub use line::AreaLine;

@@ -174,27 +174,40 @@ impl<'g, P: System, D: Design<P>> ReadPermit<'g, P, D> {
     #[inline]
     pub(crate) fn containing(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
         let _beside = self.0.look_beside();
-        self.0.index.containing(address.get()).map(AreaAt::new)
+        self.0.area_containing(address.get()).map(AreaAt::new)
     }
 
     /// Returns the first area that ends behind `address`.
     #[inline]
     pub(crate) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
         let _beside = self.0.look_beside();
-        self.0.index.first_ending_after(address.get()).map(AreaAt::new)
+        self.0.first_area_ending_after(address.get(), u64::MAX).map(AreaAt::new)
+    }
+
+    /// As [`ReadPermit::first_ending_after`], if the area starts below `limit`.
+    #[inline]
+    pub(super) fn first_ending_within(self, address: VirtAddr, limit: u64) -> Option<AreaAt<'g, P, D>> {
+        let _beside = self.0.look_beside();
+        self.0.first_area_ending_after(address.get(), limit).map(AreaAt::new)
     }
 
     /// Returns the last area that starts below `address`.
     #[inline]
     pub(crate) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        self.last_starting_within(address, 0)
+    }
+
+    /// As [`ReadPermit::last_starting_before`], if the area ends behind `limit`.
+    #[inline]
+    pub(super) fn last_starting_within(self, address: VirtAddr, limit: u64) -> Option<AreaAt<'g, P, D>> {
         let _beside = self.0.look_beside();
-        self.0.index.last_starting_before(address.get()).map(AreaAt::new)
+        self.0.last_area_starting_before(address.get(), limit).map(AreaAt::new)
     }
 
     /// Visits the areas that overlap `range`, ascending; each is looked up when the one before has been visited.
     #[inline]
     pub(crate) fn overlapping(self, range: Range<VirtAddr>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
-        let mut found = self.0.index.overlapping(range.start.get()..range.end.get());
+        let mut found = self.0.areas_overlapping(range.start.get()..range.end.get());
         core::iter::from_fn(move || {
             let _beside = self.0.look_beside();
             found.next().map(AreaAt::new)
@@ -219,7 +232,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     #[inline]
     fn alone(self) -> Option<index::Writer<'g, P, Area<P, D>>> {
         let space = self.space();
-        let has_company = D::Lock::DIVIDES && space.lock.is_divided();
+        // Where lanes have indexes, there is more than one.
+        let has_company = D::Lock::DIVIDES && (space.lock.is_divided() || space.lane_rooms().is_some());
         (!has_company).then(|| space.index.writer())
     }
 
@@ -232,22 +246,30 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         }
     }
 
-    /// As [`ReadPermit::first_ending_after`].
+    /// As [`ReadPermit::first_ending_after`]; who has a part finds no area beyond its lane.
     #[inline]
     pub(super) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
         match self.alone() {
             Some(index) => index.first_ending_after(address.get()).map(AreaAt::new),
-            None => self.0.first_ending_after(address),
+            None => self.0.first_ending_within(address, self.reach(address).end),
         }
     }
 
-    /// As [`ReadPermit::last_starting_before`].
+    /// As [`ReadPermit::last_starting_before`]; who has a part finds no area beyond its lane.
     #[inline]
     pub(super) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
         match self.alone() {
             Some(index) => index.last_starting_before(address.get()).map(AreaAt::new),
-            None => self.0.last_starting_before(address),
+            None => {
+                let below = VirtAddr::new(address.get().saturating_sub(1));
+                self.0.last_starting_within(address, self.reach(below).start)
+            }
         }
+    }
+
+    /// Returns how far the caller looks for an address's neighbours.
+    fn reach(self, address: VirtAddr) -> Range<u64> {
+        if self.lock.is_divided() { self.lane_bounds(address.get()) } else { 0..u64::MAX }
     }
 
     /// Returns what lies around and in a range, where one look at the index finds that.
@@ -296,10 +318,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[track_caller]
     pub(super) fn write_chosen(
         &self,
+        near: VirtAddr,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
         const { assert!(!(D::Lock::DIVIDES && D::REMOVES_APART), "nobody looks for what leaves beyond a part") };
-        let (write, edit) = self.lock.write_part(choose);
+        let (write, edit) = self.lock.write_part(near, choose);
         (SpaceWriteGuard { space: self, write }, edit)
     }
 

@@ -10,8 +10,10 @@
 //! used its range (`translations::lanes`, which says where ranges lie).
 
 use super::Space;
-use super::credits;
+use super::map_lock::MapLock;
 use super::permit::WritePermit;
+use super::request::HUGE_BYTES;
+use super::{credits, lane_rooms};
 use crate::addr::PAGE;
 use crate::design::Design;
 use crate::limits::{Limits, PlacementPolicy};
@@ -37,6 +39,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             PlacementPolicy::Auto => self.mappers.are_many(),
         };
         let own = self.lanes().shape().filter(|_| is_spread)?.range_of(P::cpu());
+        // An area that reaches its lane's bound is everybody's (N2 of `lane_rooms`). What is left free is more than the
+        // gap that the lowest stack above wants.
+        let own = if D::Lock::DIVIDES { own.start..own.end - HUGE_BYTES } else { own };
         (room.start <= own.start && own.end <= room.end).then_some(own)
     }
 }
@@ -45,5 +50,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
 pub(super) fn spread<P: System, D: Design<P>>(limits: &Limits) -> Option<Spread> {
     let is_spread = limits.placement != PlacementPolicy::Linux;
     let room = limits.lowest_chosen.max(PAGE)..limits.mmap_base;
-    is_spread.then(|| Spread { room, nr_own_words: credits::nr_words::<P, D>() })
+    let nr_lane_words = if D::Lock::DIVIDES { lane_rooms::nr_words::<P>(P::nr_cpus()) } else { 0 };
+    is_spread.then(|| Spread { room, nr_own_words: credits::nr_words::<P, D>() + nr_lane_words })
 }

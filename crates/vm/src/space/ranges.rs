@@ -11,9 +11,11 @@
 //!   whoever holds an address of it, for reading too, keeps it and its neighbours as they are.
 //! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
 //!   ([`MapLock::edit`]), from the edit's preparation to the counters; the edit is of the version in force. Nobody
-//!   sleeps or waits for faults with it.
-//! * R4 a table is taken out under the table's lock, if nobody else holds a part of what it spans. What stays for
-//!   that reason, is [`LeftOver`], and goes when somebody has everything.
+//!   sleeps or waits for faults with it. Where mappings are spread, each lane has a table and an index (`lane_rooms`,
+//!   N1 to N5): the table's lock is that of the lane, here and below.
+//! * R4 a page table is taken out under the table's lock, if it lies in the lane and nobody else holds a part of what
+//!   it spans. What stays because of others is [`LeftOver`], and goes when somebody has everything, at the latest
+//!   before the call returns; what spans several lanes stays until somebody has everything anyway.
 //! * R5 who has everything holds no part, and waits for all of them.
 //! * R6 what a holder may add to what limits count is claimed with the part; a claim that could exceed a limit is
 //!   refused, and the call has everything: then counters are exact, as for `WholeSpace`. Where mappings are spread, a
@@ -40,6 +42,7 @@
 //! | a second user comes | it waits for everything, and only then parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
+use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::permit::SpaceWriteGuard;
@@ -48,7 +51,7 @@ use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
 use faultless_platform::mutant;
-use faultless_sync::{Claim, HeldRanges, RangeLock, RangeReadGuard, RangeWriteGuard, RwSemaphore};
+use faultless_sync::{Claim, HeldRanges, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard, RwSemaphore};
 
 /// See the module.
 ///
@@ -69,6 +72,18 @@ use faultless_sync::{Claim, HeldRanges, RangeLock, RangeReadGuard, RangeWriteGua
 pub struct Ranges<P: System, S> {
     lock: RangeLock<P, S>,
     left_over: LeftOver<P>,
+    lanes: Option<LaneRooms<P>>,
+}
+
+impl<P: System, S: RwSemaphore<P>> Ranges<P, S> {
+    /// Returns the table of parts that a range belongs to; nothing if it belongs to several.
+    #[inline]
+    fn parts(&self, range: &Range<VirtAddr>) -> Option<PartTableRef<'_, P>> {
+        match &self.lanes {
+            None => Some(self.lock.parts()),
+            Some(lanes) => lanes.parts_of_all(&(range.start.get()..range.end.get()), self.lock.parts()),
+        }
+    }
 }
 
 // SAFETY: R1 to R5: whoever changes an area, the index or a table excludes all who look at that.
@@ -78,19 +93,28 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     type Write<'a> = RangeWriteGuard<'a, P, S>;
 
     fn new(semaphore: S) -> Self {
-        Self { lock: RangeLock::new(semaphore), left_over: LeftOver::new() }
+        Self { lock: RangeLock::new(semaphore), left_over: LeftOver::new(), lanes: None }
+    }
+
+    fn set_lanes(&mut self, lanes: LaneRooms<P>) {
+        self.lanes = Some(lanes);
+    }
+
+    #[inline]
+    fn lanes(&self) -> Option<&LaneRooms<P>> {
+        self.lanes.as_ref()
     }
 
     #[inline]
     #[track_caller]
     fn read(&self, range: Range<VirtAddr>) -> RangeReadGuard<'_, P, S> {
-        self.lock.read(range.start.get()..range.end.get())
+        self.lock.read_of(self.parts(&range), range.start.get()..range.end.get())
     }
 
     #[inline]
     #[track_caller]
     fn try_read(&self, range: Range<VirtAddr>) -> Option<RangeReadGuard<'_, P, S>> {
-        self.lock.try_read(range.start.get()..range.end.get())
+        self.lock.try_read_of(self.parts(&range), range.start.get()..range.end.get())
     }
 
     /// Locks everything: a part is only given out to who widens it.
@@ -125,9 +149,12 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     #[track_caller]
     fn write_part(
         &self,
+        near: VirtAddr,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
-        self.lock.write_part(choose)
+        let Some(lanes) = &self.lanes else { return self.lock.write_part(choose) };
+        let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
+        self.lock.write_part_of(lanes.parts(near.get(), self.lock.parts()), &mut |held| choose(held).filter(is_one))
     }
 
     #[inline]
@@ -137,13 +164,9 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
 
     #[inline]
     #[track_caller]
-    fn edit(&self) -> Option<EditGuard<'_, P>> {
-        self.is_divided().then(|| self.lock.table())
-    }
-
-    #[track_caller]
-    fn table(&self) -> Option<EditGuard<'_, P>> {
-        Some(self.lock.table())
+    fn edit(&self, near: VirtAddr) -> Option<EditGuard<'_, P>> {
+        let own = self.lock.parts();
+        self.is_divided().then(|| self.lanes.as_ref().map_or(own, |lanes| lanes.parts(near.get(), own)).lock())
     }
 
     #[inline]
@@ -192,18 +215,19 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !D::Lock::DIVIDES {
             return (self.write_settled(range.addresses()), None);
         }
-        self.write_claimed(&mut || Some((range, added)))
+        self.write_claimed(range.start(), &mut || Some((range, added)))
     }
 
     /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
-    /// nothing.
+    /// nothing, or one that is not in the lane of `near`.
     #[track_caller]
     pub(super) fn write_claimed(
         &self,
+        near: VirtAddr,
         choose: &mut dyn FnMut() -> Option<(PageRange, Additions)>,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
         let mut is_refused = false;
-        let locked = self.write_chosen(&mut |held| {
+        let locked = self.write_chosen(near, &mut |held| {
             is_refused = false;
             let (range, added) = choose()?;
             let claim = self.claim(held, range, added);
@@ -242,8 +266,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns a range and the areas that overlap or touch it, as one; under the table's lock.
     fn widened(&self, range: PageRange) -> Range<u64> {
         let Range { start, end } = range.numbers();
-        let below = self.index.last_starting_before(start).filter(|entry| entry.end >= start);
-        let above = self.index.containing(end);
+        let _beside = self.lane_rooms().and_then(|_| self.look_beside());
+        let below = self.last_area_starting_before(start, start.saturating_sub(1)).filter(|entry| entry.end >= start);
+        let above = self.area_containing(end);
         below.map_or(start, |entry| entry.start)..above.map_or(end, |entry| entry.end)
     }
 }

@@ -36,7 +36,10 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
                 return Ok(Some(root));
             }
         }
-        match self.last_starting_before(view.start).filter(|below| below.end == view.start) {
+        match self
+            .last_starting_within(view.start, view.start.get().saturating_sub(1))
+            .filter(|below| below.end == view.start)
+        {
             Some(below) => look(below).map(|below| lent_root(&below).filter(|_| may_share(&below, view))),
             None => Ok(None),
         }

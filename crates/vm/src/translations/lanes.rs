@@ -90,13 +90,13 @@ impl Shape {
     }
 
     #[inline]
-    fn number_of(&self, address: u64) -> u64 {
+    pub(crate) fn number_of(&self, address: u64) -> u64 {
         address >> self.shift
     }
 
     /// Returns the CPU whose range has a number, or `nr_cpus` if that is nobody's.
     #[inline]
-    fn lane(&self, number: u64) -> usize {
+    pub(crate) fn lane(&self, number: u64) -> usize {
         self.top.wrapping_sub(number).min(self.nr_cpus) as usize
     }
 
@@ -172,6 +172,13 @@ impl<P: System> Lanes<P> {
     #[inline]
     pub(crate) fn own_words(&self) -> Option<&[P::AtomicU64]> {
         self.row.as_ref().map(Row::own_words)
+    }
+
+    /// Returns where those words begin.
+    pub(crate) fn own_place(&self) -> Option<*mut u64> {
+        let row = self.row.as_ref()?;
+        // SAFETY: they lie behind the sets, in the row's frames.
+        Some(unsafe { row.first.add(row.nr_words_of_sets()) }.cast_mut().cast())
     }
 
     /// Returns where the CPUs' ranges lie, if mappings are spread.
@@ -301,10 +308,13 @@ impl<P: System> Row<P> {
     }
 
     fn own_words(&self) -> &[P::AtomicU64] {
-        let (behind, nr_words) =
-            (Self::nr_sets(&self.shape) * self.nr_words_apart, self.nr_own_lines as usize * LINE_WORDS);
+        let nr_words = self.nr_own_lines as usize * LINE_WORDS;
         // SAFETY: so many words lie behind the sets, as those do.
-        unsafe { core::slice::from_raw_parts(self.first.add(behind), nr_words) }
+        unsafe { core::slice::from_raw_parts(self.first.add(self.nr_words_of_sets()), nr_words) }
+    }
+
+    const fn nr_words_of_sets(&self) -> usize {
+        Self::nr_sets(&self.shape) * self.nr_words_apart
     }
 
     /// The lanes, the rest, and everywhere.

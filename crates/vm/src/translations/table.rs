@@ -231,6 +231,8 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
     pub(crate) const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
     /// The root's level.
+    /// What an entry of the root spans.
+    pub(crate) const TOP_SPAN: u64 = span(Self::TOP);
     const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
     /// What the tables above the leaves are; nothing of a tree that always lies in normal memory.
     const UPPER: Option<Holds> = if HEIGHT == OF_FORMAT { Some(Holds::UpperTable) } else { None };

@@ -58,6 +58,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Puts the index in force; returns nodes that were not needed, to be freed when others may edit again.
     fn publish(&mut self) -> Option<Spare<'a, P>> {
+        if let Some(nodes) = self.wide.take() {
+            return self.publish_wide(nodes);
+        }
         debug_assert!(self.edit.is_some(), "a change is put in force once");
         let (space, edit, mut spare) = (self.space, &mut self.edit, None);
         D::update_index(&space, || {

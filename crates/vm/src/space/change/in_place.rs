@@ -48,7 +48,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let counted = Counted { before: sizes_of(area.flags(), range), after: sizes_of(flags, range) };
         area.set_flags(flags);
         if counted.before != counted.after {
-            let _edit = self.lock.edit();
+            let _edit = self.lock.edit(range.start());
             self.count(&counted);
         }
         translations();

@@ -19,6 +19,7 @@
 //! | `commit` | announces the change, puts it in force, lets faults in again, lets go of what was removed |
 //! | `in_place` | gives a whole area other flags, which needs neither a new area nor an edit |
 //! | `reserve` | memory set aside, for a change that may not fail or is planned under a spin lock |
+//! | `wide` | edits several indexes, where lanes have their own |
 //! | `sizes` | how much there is of what a space counts, and what a change makes of it |
 
 mod commit;
@@ -26,6 +27,7 @@ mod in_place;
 mod plan;
 mod reserve;
 mod sizes;
+mod wide;
 
 pub(super) use commit::{Departing, RemovedAreas};
 pub(super) use reserve::Reserve;
@@ -39,7 +41,7 @@ use crate::area::{Area, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
-use crate::index::{Edit, IndexEntry};
+use crate::index::{Edit, IndexEntry, Spare};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -128,6 +130,8 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     announced: AnnouncedTo,
     reserve: Option<Reserve<'a, P, D>>,
     edit: Option<Edit<'a, P>>,
+    /// Instead of an edit of one index: what edits of several are made of, one after the other.
+    wide: Option<Spare<'a, P>>,
     /// Keeps others from editing the index and the counters, from the edit's preparation until they are changed, where
     /// others could (R3 of `ranges`).
     edit_guard: Option<EditGuard<'a, P>>,
@@ -205,6 +209,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             announced: mutant!(RemovedUnannounced, AnnouncedTo::All => AnnouncedTo::Staying),
             reserve,
             edit: None,
+            wide: None,
             edit_guard: None,
             pieces: [None; 3],
             range,
@@ -251,6 +256,7 @@ impl<P: System, D: Design<P>> Drop for Change<'_, P, D> {
     fn drop(&mut self) {
         // What is not needed is freed when others may edit again; but the edit looks at the index.
         self.edit = None;
+        self.wide = None;
         self.end_edit();
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             self.space.discard(piece.area);

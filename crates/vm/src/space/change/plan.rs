@@ -10,6 +10,7 @@ use crate::content::Behind;
 use crate::design::Design;
 use crate::index::{Around, Index};
 use crate::space::AreaAt;
+use crate::space::lane_rooms::Edited;
 use crate::space::map_lock::{EditGuard, MapLock};
 use crate::system::System;
 use core::ptr::NonNull;
@@ -199,8 +200,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let space = self.space.space();
         let span = self.span.0..self.span.1;
         let mut spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
+        let index = match space.edited_indexes(&span, self.pieces.iter().flatten().next().is_some()) {
+            Edited::One(index) => index,
+            Edited::Several(lanes) => return self.prepare_wide(lanes, spare),
+        };
         if !space.lock.is_divided() {
-            let edit = self.edit.insert(space.index.unprepared(&space.vm().nodes, spare));
+            let edit = self.edit.insert(index.unprepared(&space.vm().nodes, spare));
             return edit.prepare(span, self.pieces.iter().flatten().map(Piece::entry));
         }
         // Nothing is allocated under the lock: what is set aside mostly is enough.
@@ -211,9 +216,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
             };
             let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
-            self.edit_guard = edit.or_else(|| space.lock.edit());
+            self.edit_guard = edit.or_else(|| space.lock.edit(VirtAddr::new(span.start)));
             let entries = self.pieces.iter().flatten().map(Piece::entry);
-            self.edit = space.index.prepare_from(span.clone(), entries, nodes);
+            self.edit = index.prepare_from(span.clone(), entries, nodes);
             if self.edit.is_none() {
                 self.edit_guard = None;
                 nr_nodes *= 2;
@@ -225,7 +230,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     fn nr_levels(&self) -> usize {
         let _beside = self.space.look_beside();
-        self.space.index.nr_levels()
+        self.space.nr_index_levels(self.span.0)
     }
 }
 

@@ -3,6 +3,7 @@
 //! # Guarantee
 //! A change that is prepared out of a reserve can't run out of memory, as far as the reserve goes.
 
+use crate::addr::VirtAddr;
 use crate::area::Area;
 use crate::design::Design;
 use crate::index::{Index, Spare};
@@ -28,7 +29,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(in crate::space) fn reserve_departure(&self) -> Result<Reserve<'_, P, D>, OutOfFrames> {
         let nr_levels = {
             let _reading = self.look();
-            self.index.nr_levels()
+            self.most_index_levels()
         };
         let nodes = Index::<P, Area<P, D>>::reserve_levels(&self.vm().nodes, nr_levels + 3)?;
         Ok(Reserve { space: self, nodes: Some(nodes), area: None, edit: None })
@@ -36,13 +37,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
     /// which the part is chosen; nothing where there are no parts.
-    pub(in crate::space) fn reserve_part(&self) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
+    pub(in crate::space) fn reserve_part(&self, near: VirtAddr) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
         if !D::Lock::DIVIDES || !self.lock.is_divided() {
             return Ok(None);
         }
         let nr_levels = {
             let _beside = self.look_beside();
-            self.index.nr_levels()
+            self.nr_index_levels(near.get())
         };
         let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_levels + 2)?;
         let area = self.vm().areas.alloc()?;
@@ -54,7 +55,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Sets aside what [`WritePermit::prepare_removal`] needs at most.
     pub(in crate::space) fn reserve_removal(self) -> Result<Reserve<'g, P, D>, OutOfFrames> {
         let space = self.space();
-        let nodes = space.index.reserve(&space.vm().nodes)?;
+        let nodes = match space.lane_rooms() {
+            None => space.index.reserve(&space.vm().nodes)?,
+            // Two lanes and the common index, which may grow by a level meanwhile.
+            Some(_) => {
+                let nr_levels = 3 * (space.most_index_levels() + 3);
+                Index::<P, Area<P, D>>::reserve_levels(&space.vm().nodes, nr_levels)?
+            }
+        };
         let area = self.vm().areas.alloc()?;
         Ok(Reserve { space, nodes: Some(nodes), area: Some(area), edit: None })
     }

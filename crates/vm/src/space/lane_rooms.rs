@@ -1,0 +1,366 @@
+//! What each lane of a space has of its own: a table of parts, and an index of its areas.
+//!
+//! # Guarantee
+//! Two calls that change parts of different lanes take no lock in common, and write no line in common: neither to lock
+//! their parts nor to find, add and take away areas.
+//!
+//! # Words first
+//! * A *lane* is a CPU's range of addresses (`translations::lanes`); all that lies in none is the *rest*. A lane has a
+//!   [`LaneRoom`]. The rest has the lock's own table of parts and the space's own index, the *common* one.
+//! * `are_used`: whether any lane's index may hold an area. `are_crossed`: whether the common index may hold an area
+//!   that crosses a lane's bound, and so has addresses of a lane.
+//!
+//! # Invariants
+//! * N1 an area that lies in one lane, bounds included, is in that lane's index; all others are in the common one.
+//! * N2 a part of a lane neither reaches its bounds nor crosses them: whoever would lock more has everything. The same
+//!   holds of the two pieces of the rest. So parts of different tables neither overlap nor touch (I4 of
+//!   `sync::RangeLock`), and who has everything alone changes areas that meet a bound.
+//! * N3 a lane's index is edited under its table's lock, the common one under the lock's own, or by who has everything.
+//! * N4 an edit of several indexes is made by who has everything. Where an area goes from one index to another, it is
+//!   added before it is taken away.
+//! * N5 `are_crossed` and `are_used` only come true: the first by who has everything, the other by who adds an area.
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | a part's holder looks for neighbours beside edits in other lanes | what touches its part is of its own lane (N2), or crosses a bound and stays: whoever has a share keeps those who have everything out |
+//! | it looks in the common index for an area that crosses | inside an RCU section: a holder of the rest may edit that index, but no area that crosses |
+//! | a lookup without a lock, beside an edit of several indexes | it may miss an area on its way from one to the other, and goes on under the lock, as after every miss; one that it finds is announced |
+//! | it does not see `are_crossed`, or `are_used` | as above |
+//! | two lanes' parts free tables | each only such as lie in its own lane (`holes`); a table that spans a bound waits for who has everything |
+//! | a search of all room beside edits of other lanes | what it finds beyond its own lane is no part (N2): it is searched again with everything held |
+//!
+//! # Memory
+//! 512 bytes for each CPU, behind the sets of the lanes.
+
+use crate::index::{Index, IndexEntry};
+use crate::system::System;
+use crate::translations::lanes::{Lanes, Shape};
+use core::ops::Range;
+use core::ptr::NonNull;
+use faultless_platform::mutant;
+use faultless_platform::{Atomic, CachePadded, Ordering};
+use faultless_sync::{PartTable, PartTableRef};
+
+/// Parts of a lane that are held at once; one more takes everything.
+const PLACES: usize = 6;
+
+/// What a lane has of its own.
+struct LaneRoom<P: System> {
+    parts: CachePadded<PartTable<P, PLACES>>,
+    /// Its areas, whatever their type is.
+    index: Index<P, ()>,
+}
+
+/// What all lanes have in common; read by many, and written a few times.
+struct LaneFlags<P: System> {
+    are_used: P::AtomicU64,
+    are_crossed: P::AtomicU64,
+}
+
+/// Where a space's lanes have what is theirs; see the module. [`MapLock::lanes`] returns it.
+pub struct LaneRooms<P: System> {
+    shape: Shape,
+    flags: NonNull<CachePadded<LaneFlags<P>>>,
+    rooms: NonNull<LaneRoom<P>>,
+}
+
+impl<P: System> Clone for LaneRooms<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System> Copy for LaneRooms<P> {}
+
+// SAFETY: what is shared are atomics, tables of parts and indexes, which are shared by design.
+unsafe impl<P: System> Send for LaneRooms<P> {}
+// SAFETY: as above.
+unsafe impl<P: System> Sync for LaneRooms<P> {}
+
+/// An address's lane: its bounds, and its room if it is not the rest.
+struct Lane<'a, P: System> {
+    bounds: Range<u64>,
+    room: Option<&'a LaneRoom<P>>,
+}
+
+impl<P: System> Lane<'_, P> {
+    /// Says whether a part neither reaches a bound nor crosses one (N2).
+    fn is_around(&self, part: &Range<u64>) -> bool {
+        let is_above = self.bounds.start < part.start || self.bounds.start == 0;
+        is_above && part.end < self.bounds.end
+    }
+}
+
+/// Returns how many words `nr_cpus` lanes need.
+pub(super) fn nr_words<P: System>(nr_cpus: usize) -> usize {
+    // Both begin at a multiple of what a padded cell has.
+    let len_bytes =
+        align_of::<LaneRoom<P>>() + size_of::<CachePadded<LaneFlags<P>>>() + nr_cpus * size_of::<LaneRoom<P>>();
+    len_bytes.div_ceil(size_of::<u64>())
+}
+
+impl<P: System> LaneRooms<P> {
+    /// Makes the rooms of a new space's lanes, if it has any, behind the first `nr_words_before` of its own words.
+    pub(super) fn new(lanes: &Lanes<P>, nr_words_before: usize) -> Option<Self> {
+        let (shape, words) = (lanes.shape()?, lanes.own_place()?);
+        // SAFETY: the space asked for so many words and those of `nr_words`, zeroed, in frames that nobody else uses.
+        unsafe {
+            let start = words.add(nr_words_before).cast::<u8>();
+            let flags = start.add(start.align_offset(align_of::<LaneRoom<P>>())).cast::<CachePadded<LaneFlags<P>>>();
+            let (are_used, are_crossed) = (P::AtomicU64::new(0), P::AtomicU64::new(0));
+            flags.write(CachePadded::new(LaneFlags { are_used, are_crossed }));
+            let rooms = flags.add(1).cast::<LaneRoom<P>>();
+            for cpu in 0..P::nr_cpus() {
+                rooms.add(cpu).write(LaneRoom { parts: CachePadded::new(PartTable::new()), index: Index::new() });
+            }
+            Some(Self { shape: *shape, flags: NonNull::new(flags)?, rooms: NonNull::new(rooms)? })
+        }
+    }
+
+    fn flags(&self) -> &LaneFlags<P> {
+        // SAFETY: made by `new`, in frames that go with the space.
+        unsafe { self.flags.as_ref() }
+    }
+
+    #[inline]
+    fn are_used(&self) -> bool {
+        // Relaxed: N5.
+        self.flags().are_used.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn are_crossed(&self) -> bool {
+        // Relaxed: N5.
+        mutant!(CrossingUnseen, self.flags().are_crossed.load(Ordering::Relaxed) != 0 => false)
+    }
+
+    /// Returns the room of the lane with a number, if it is one.
+    #[inline]
+    fn room(&self, number: u64) -> Option<&LaneRoom<P>> {
+        let cpu = self.shape.lane(number);
+        // SAFETY: there is one for each CPU, in frames that go with the space.
+        (cpu < P::nr_cpus()).then(|| unsafe { self.rooms.add(cpu).as_ref() })
+    }
+
+    #[inline]
+    fn lane(&self, address: u64) -> Lane<'_, P> {
+        let number = self.shape.number_of(address);
+        let room = self.room(number);
+        let bounds = match room {
+            Some(_) => self.shape.range_of(self.shape.lane(number)),
+            None if address < self.all().start => 0..self.all().start,
+            None => self.all().end..u64::MAX,
+        };
+        Lane { bounds, room }
+    }
+
+    /// Returns what all lanes are together.
+    fn all(&self) -> Range<u64> {
+        self.shape.range_of(P::nr_cpus() - 1).start..self.shape.range_of(0).end
+    }
+
+    /// Returns the bounds of the lane, or of the piece of the rest, that an address lies in.
+    #[inline]
+    pub(super) fn bounds(&self, address: u64) -> Range<u64> {
+        self.lane(address).bounds
+    }
+
+    /// Says whether a lane begins or ends there.
+    pub(super) fn is_bound(&self, address: u64) -> bool {
+        self.lane(address).bounds.start == address && address != 0
+    }
+
+    /// Returns the table of the lane that an address lies in; `own` is that of the rest.
+    #[inline]
+    pub(super) fn parts<'a>(&'a self, address: u64, own: PartTableRef<'a, P>) -> PartTableRef<'a, P> {
+        self.lane(address).room.map_or(own, |room| room.parts.parts())
+    }
+
+    /// As [`LaneRooms::parts`], of a range; nothing if it crosses a bound.
+    #[inline]
+    pub(super) fn parts_of_all<'a>(
+        &'a self,
+        range: &Range<u64>,
+        own: PartTableRef<'a, P>,
+    ) -> Option<PartTableRef<'a, P>> {
+        let lane = self.lane(range.start);
+        (range.end <= lane.bounds.end).then(|| lane.room.map_or(own, |room| room.parts.parts()))
+    }
+
+    /// Says whether a part is one of the lane that an address lies in (N2).
+    #[inline]
+    pub(super) fn is_part_at(&self, address: u64, part: &Range<u64>) -> bool {
+        let lane = self.lane(address);
+        mutant!(LaneBoundTouched, lane.is_around(part) => lane.bounds.start <= part.start && part.end <= lane.bounds.end)
+    }
+
+    /// Returns the numbers of the lanes that have a part of a range.
+    fn numbers(&self, range: &Range<u64>) -> Range<u64> {
+        let all = self.all();
+        let (start, end) = (range.start.max(all.start), range.end.min(all.end));
+        if start >= end { 0..0 } else { self.shape.number_of(start)..self.shape.number_of(end - 1) + 1 }
+    }
+}
+
+/// Returns a room's index as one of areas of a type.
+#[inline]
+fn index_of<P: System, T>(room: &LaneRoom<P>) -> &Index<P, T> {
+    room.index.of_areas()
+}
+
+/// The lookups of all indexes as one; they are made as those of one index.
+impl<P: System> LaneRooms<P> {
+    #[inline]
+    pub(super) fn containing<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
+        let Some(room) = self.lane(address).room else { return common.containing(address) };
+        let own = index_of(room).containing(address);
+        if own.is_none() && self.are_crossed() { common.containing(address) } else { own }
+    }
+
+    /// Returns the first area that ends behind `address`, if it starts below `limit`.
+    pub(super) fn first_ending_after<T>(
+        &self,
+        common: &Index<P, T>,
+        address: u64,
+        limit: u64,
+    ) -> Option<IndexEntry<T>> {
+        let starts_below = |limit| move |entry: &IndexEntry<T>| entry.start < limit;
+        let lane = self.lane(address);
+        if !self.are_used() {
+            return common.first_ending_after(address).filter(starts_below(limit));
+        }
+        let own = lane.room.and_then(|room| index_of::<P, T>(room).first_ending_after(address));
+        if let Some(own) = own.filter(|own| own.start <= address || !self.are_crossed()) {
+            return Some(own).filter(starts_below(limit));
+        }
+        let may_be_common = lane.room.is_none() || self.are_crossed() || limit > lane.bounds.end;
+        let other = if may_be_common { common.first_ending_after(address).filter(starts_below(limit)) } else { None };
+        if let Some(own) = own.filter(starts_below(limit)) {
+            return other.filter(|other| other.end < own.end).or(Some(own));
+        }
+        let limit = other.map_or(limit, |other| other.start);
+        let above = self.numbers(&(lane.bounds.end..limit));
+        let mut found = above.filter_map(|number| {
+            let room = self.room(number)?;
+            index_of::<P, T>(room).first_ending_after(self.shape.range_of(self.shape.lane(number)).start)
+        });
+        found.next().filter(starts_below(limit)).or(other)
+    }
+
+    /// Returns the last area that starts below `address`, if it ends behind `limit`.
+    pub(super) fn last_starting_before<T>(
+        &self,
+        common: &Index<P, T>,
+        address: u64,
+        limit: u64,
+    ) -> Option<IndexEntry<T>> {
+        let ends_behind = |limit| move |entry: &IndexEntry<T>| entry.end > limit;
+        let lane = self.lane(address.checked_sub(1)?);
+        if !self.are_used() {
+            return common.last_starting_before(address).filter(ends_behind(limit));
+        }
+        let own = lane.room.and_then(|room| index_of::<P, T>(room).last_starting_before(address));
+        if let Some(own) = own.filter(|own| own.end >= address || !self.are_crossed()) {
+            return Some(own).filter(ends_behind(limit));
+        }
+        let may_be_common = lane.room.is_none() || self.are_crossed() || limit < lane.bounds.start;
+        let other = if may_be_common { common.last_starting_before(address).filter(ends_behind(limit)) } else { None };
+        if let Some(own) = own.filter(ends_behind(limit)) {
+            return other.filter(|other| other.start > own.start).or(Some(own));
+        }
+        let limit = other.map_or(limit, |other| other.end);
+        let below = self.numbers(&(limit..lane.bounds.start)).rev();
+        let mut found = below.filter_map(|number| {
+            let room = self.room(number)?;
+            index_of::<P, T>(room).last_starting_before(self.shape.range_of(self.shape.lane(number)).end)
+        });
+        found.next().filter(ends_behind(limit)).or(other)
+    }
+
+    /// As [`Index::highest_gap`].
+    pub(super) fn highest_gap<T>(&self, common: &Index<P, T>, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+        if !self.are_used() {
+            return common.highest_gap(len_bytes, room);
+        }
+        let mut upper = room.end;
+        for number in self.numbers(&room).rev() {
+            let Some(lane) = self.room(number) else { continue };
+            let index = index_of::<P, T>(lane);
+            let Some(areas) = index.bounds() else { continue };
+            // No area that crosses lies between two of the lane's.
+            let above = areas.end.max(room.start)..upper;
+            let within = areas.start.max(room.start)..areas.end.min(upper);
+            let found = self.gap_in_common(common, len_bytes, above);
+            let found = found.or_else(|| (within.start < within.end).then(|| index.highest_gap(len_bytes, within))?);
+            if found.is_some() {
+                return found;
+            }
+            upper = upper.min(areas.start);
+        }
+        self.gap_in_common(common, len_bytes, room.start..upper)
+    }
+
+    /// Returns the highest gap in a room in which no lane has an area.
+    fn gap_in_common<T>(&self, common: &Index<P, T>, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+        if room.start >= room.end {
+            return None;
+        }
+        let all = self.all();
+        if all.start <= room.start && room.end <= all.end && !self.are_crossed() {
+            return (len_bytes != 0 && room.end - room.start >= len_bytes).then(|| room.end - len_bytes);
+        }
+        common.highest_gap(len_bytes, room)
+    }
+}
+
+/// Which indexes an edit is about.
+pub(super) enum Edited<'a, P: System, T> {
+    One(&'a Index<P, T>),
+    /// More than one: by who has everything (N4).
+    Several(&'a LaneRooms<P>),
+}
+
+impl<P: System> LaneRooms<P> {
+    /// Returns the index that an area with these bounds is in (N1).
+    pub(super) fn home<'a, T>(&'a self, common: &'a Index<P, T>, bounds: &Range<u64>) -> &'a Index<P, T> {
+        let lane = self.lane(bounds.start);
+        lane.room.filter(|_| bounds.end <= lane.bounds.end).map_or(common, index_of)
+    }
+
+    /// Returns the indexes that an edit is about which changes what starts in a span, and adds something there or not.
+    #[inline]
+    pub(super) fn edited<'a, T>(&'a self, common: &'a Index<P, T>, span: &Range<u64>, adds: bool) -> Edited<'a, P, T> {
+        let lane = self.lane(span.start);
+        if span.end > lane.bounds.end {
+            return Edited::Several(self);
+        }
+        let Some(room) = lane.room else { return Edited::One(common) };
+        if adds {
+            self.note_used();
+        }
+        Edited::One(index_of(room))
+    }
+
+    fn note_used(&self) {
+        // Relaxed, both: N5.
+        if !self.are_used() {
+            self.flags().are_used.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that an area comes which is in several lanes, if it is.
+    pub(super) fn note_added(&self, bounds: &Range<u64>) {
+        let lane = self.lane(bounds.start);
+        if bounds.end > lane.bounds.end {
+            // Relaxed: N5.
+            self.flags().are_crossed.store(1, Ordering::Relaxed);
+        }
+        self.note_used();
+    }
+
+    /// Calls `act` for the index of each lane that has a part of a span.
+    pub(super) fn for_each_index<'a, T: 'a>(&'a self, span: &Range<u64>, mut act: impl FnMut(&'a Index<P, T>)) {
+        self.numbers(span).filter_map(|number| self.room(number)).for_each(|room| act(index_of(room)));
+    }
+}

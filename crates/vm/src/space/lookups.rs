@@ -1,0 +1,105 @@
+//! The areas of a space, whichever index they are in: the space's one, or those of its lanes.
+//!
+//! # Guarantee
+//! A lookup answers as that of one index of all areas. Where no lanes have indexes it is one.
+//!
+//! A limit says how far a caller looks. What lies beyond it is found nevertheless where there is one index, which
+//! tells it at no cost: callers that need to know look at what they got.
+
+use super::Space;
+use super::lane_rooms::{Edited, LaneRooms};
+use super::map_lock::MapLock;
+use crate::design::Design;
+use crate::index::IndexEntry;
+use crate::system::System;
+use crate::types::Area;
+use core::ops::Range;
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    #[inline]
+    pub(super) fn lane_rooms(&self) -> Option<&LaneRooms<P>> {
+        if D::Lock::DIVIDES { self.lock.lanes() } else { None }
+    }
+
+    /// Returns the area that contains `address`.
+    #[inline]
+    pub(crate) fn area_containing(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
+        match self.lane_rooms() {
+            None => self.index.containing(address),
+            Some(lanes) => lanes.containing(&self.index, address),
+        }
+    }
+
+    /// Returns the first area that ends behind `address`, if it starts below `limit`.
+    #[inline]
+    pub(crate) fn first_area_ending_after(&self, address: u64, limit: u64) -> Option<IndexEntry<Area<P, D>>> {
+        match self.lane_rooms() {
+            None => self.index.first_ending_after(address),
+            Some(lanes) => lanes.first_ending_after(&self.index, address, limit),
+        }
+    }
+
+    /// Returns the last area that starts below `address`, if it ends behind `limit`.
+    #[inline]
+    pub(super) fn last_area_starting_before(&self, address: u64, limit: u64) -> Option<IndexEntry<Area<P, D>>> {
+        match self.lane_rooms() {
+            None => self.index.last_starting_before(address),
+            Some(lanes) => lanes.last_starting_before(&self.index, address, limit),
+        }
+    }
+
+    /// Returns the start of the highest hole of at least `len_bytes` inside `room`.
+    #[inline]
+    pub(super) fn highest_gap(&self, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+        match self.lane_rooms() {
+            None => self.index.highest_gap(len_bytes, room),
+            Some(lanes) => {
+                let _beside = self.look_beside();
+                lanes.highest_gap(&self.index, len_bytes, room)
+            }
+        }
+    }
+
+    /// Returns the bounds beyond which the holder of a part that has `address` neither changes nor looks at anything.
+    #[inline]
+    pub(super) fn lane_bounds(&self, address: u64) -> Range<u64> {
+        self.lane_rooms().map_or(0..u64::MAX, |lanes| lanes.bounds(address))
+    }
+
+    /// Returns the indexes that an edit is about which changes what starts in a span, and adds something there or not.
+    #[inline]
+    pub(super) fn edited_indexes(&self, span: &Range<u64>, adds: bool) -> Edited<'_, P, Area<P, D>> {
+        match self.lane_rooms() {
+            None => Edited::One(&self.index),
+            Some(lanes) => lanes.edited(&self.index, span, adds),
+        }
+    }
+
+    /// Returns how many levels the index has that areas around an address are in.
+    pub(super) fn nr_index_levels(&self, address: u64) -> usize {
+        match self.edited_indexes(&(address..address), false) {
+            Edited::One(index) => index.nr_levels(),
+            Edited::Several(_) => self.index.nr_levels(),
+        }
+    }
+
+    /// Returns the most levels that any index has.
+    pub(super) fn most_index_levels(&self) -> usize {
+        let mut most = self.index.nr_levels();
+        if let Some(lanes) = self.lane_rooms() {
+            lanes.for_each_index::<Area<P, D>>(&(0..u64::MAX), |index| most = most.max(index.nr_levels()));
+        }
+        most
+    }
+
+    /// Visits the areas that overlap `range`, ascending.
+    #[inline]
+    pub(crate) fn areas_overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<Area<P, D>>> + '_ {
+        let mut position = Some(range.start);
+        core::iter::from_fn(move || {
+            let entry = self.first_area_ending_after(position?, range.end).filter(|entry| entry.start < range.end)?;
+            position = (entry.end < range.end).then_some(entry.end);
+            Some(entry)
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Areas at the bounds of lanes, and across them, where each lane has an index of its own: they are found, joined and
+//! cut as anywhere else.
+
+use crate::world::{Tested, World, anonymous};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_platform::{Processor, Threads};
+use faultless_vm::{AddressRange, Guest, Limits, PAGE, PlacementPolicy, Protection, SpaceRef, VirtAddr};
+use std::ops::Range;
+use std::sync::Barrier;
+
+const NR_THREADS: usize = 3;
+const GIB: u64 = 1 << 30;
+/// Pages beside each bound.
+const NEAR: u64 = 3;
+
+/// Ranges of 1 GiB, so that lanes begin and end at each whole number of them from 1 to 4.
+fn limits() -> Limits {
+    Limits { placement: PlacementPolicy::Spread, mmap_base: 5 * GIB, lowest_chosen: GIB / 2, ..Limits::default() }
+}
+
+/// What operations begin and end at: pages beside the bounds, and what lies between.
+fn cells() -> Vec<Range<u64>> {
+    let near = |bound: u64| (bound - NEAR * PAGE..bound + NEAR * PAGE).step_by(PAGE as usize);
+    let starts: Vec<u64> = (1..=4).flat_map(|bound| near(bound * GIB).chain([bound * GIB + NEAR * PAGE])).collect();
+    starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+/// A generator of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    fn range(&mut self, nr_cells: usize) -> Range<usize> {
+        let start = self.below(nr_cells);
+        let most = if self.below(8) == 0 { nr_cells } else { 5 };
+        start..(start + 1 + self.below(most)).min(nr_cells)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    Hole,
+    Written,
+    Read,
+}
+
+fn addresses(cells: &[Range<u64>], range: &Range<usize>) -> AddressRange {
+    let (start, end) = (cells[range.start].start, cells[range.end - 1].end);
+    AddressRange::new(VirtAddr::new(start), end - start)
+}
+
+/// Does something at random; tells the model, if there is one.
+fn act<D: Tested>(
+    space: &SpaceRef<'_, Native, D>,
+    random: &mut Random,
+    cells: &[Range<u64>],
+    mut model: Option<&mut Vec<Cell>>,
+) {
+    let range = random.range(cells.len());
+    let at = addresses(cells, &range);
+    let becomes = match random.below(4) {
+        0 | 1 => {
+            space.mmap(&anonymous(Some(at.start.get()), at.len_bytes)).expect("room");
+            Cell::Written
+        }
+        2 => {
+            space.munmap(at).expect("valid");
+            Cell::Hole
+        }
+        _ => {
+            let is_mapped = |model: &&mut Vec<Cell>| !model[range.clone()].contains(&Cell::Hole);
+            if !model.as_ref().is_none_or(is_mapped) {
+                return;
+            }
+            // Without a model, the range may have holes.
+            let result = space.mprotect(at, Protection::READ);
+            assert!(result.is_ok() || model.is_none(), "{at:?}");
+            Cell::Read
+        }
+    };
+    if let Some(model) = model.as_mut() {
+        model[range].fill(becomes);
+    }
+}
+
+/// Returns the areas that a model has: cells side by side that are alike are one.
+fn areas(model: &[Cell], cells: &[Range<u64>]) -> Vec<(Range<u64>, Cell)> {
+    let mut areas: Vec<(Range<u64>, Cell)> = Vec::new();
+    for (cell, range) in model.iter().zip(cells).filter(|(cell, _)| **cell != Cell::Hole) {
+        match areas.last_mut() {
+            Some((last, kind)) if last.end == range.start && kind == cell => last.end = range.end,
+            _ => areas.push((range.clone(), *cell)),
+        }
+    }
+    areas
+}
+
+/// Runs `act` on each of several threads in one space whose mappings are spread, and then checks all invariants.
+fn with_threads<D: Tested>(act: impl Fn(&World<D>, &SpaceRef<'_, Native, D>, usize) + Sync) {
+    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(NR_THREADS));
+    let world = machine.attach(|| World::<D>::new(&region, NR_THREADS));
+    let space = machine.attach(|| world.vm.create_space(limits()).expect("room"));
+    Native::run(&machine, NR_THREADS, &|thread| {
+        Native::enter();
+        let guest = Guest::new(&space);
+        act(&world, &space, thread);
+        drop(guest);
+        Native::leave();
+    });
+    machine.attach(|| {
+        world.check("invariants");
+        space.munmap(AddressRange::new(VirtAddr::new(0), 8 * GIB)).expect("valid");
+        assert_eq!((space.nr_areas(), space.mapped_bytes(), space.resident_pages()), (0, 0, 0));
+        world.check("nothing is left");
+        drop(space);
+    });
+    machine.attach(|| drop(world));
+}
+
+for_each_design!(areas_at_bounds_are_those_of_a_model, D, {
+    let all_came = Barrier::new(NR_THREADS);
+    with_threads::<D>(|world, space, thread| {
+        all_came.wait();
+        if thread != 0 {
+            all_came.wait();
+            return;
+        }
+        let (cells, mut random) = (cells(), Random(0x9e37_79b9));
+        let mut model = vec![Cell::Hole; cells.len()];
+        for round in 0..400 {
+            act(space, &mut random, &cells, Some(&mut model));
+            let wanted = areas(&model, &cells);
+            let mut found = Vec::new();
+            space.for_each_area(|area| found.push(area.range.start().get()..area.range.end().get()));
+            assert_eq!(found, wanted.iter().map(|(range, _)| range.clone()).collect::<Vec<_>>(), "round {round}");
+            assert_eq!(space.nr_areas(), wanted.len() as u64, "round {round}");
+            // What may lie anywhere lies where nothing is; a CPU's range first, and then all room.
+            let len = PAGE << (3 * random.below(8));
+            if let Ok(place) = space.mmap(&anonymous(None, len)) {
+                let (start, end) = (place.get(), place.get() + len);
+                assert!(
+                    wanted.iter().all(|(area, _)| area.end <= start || end <= area.start),
+                    "round {round}: {start:x}"
+                );
+                space.munmap(AddressRange::new(place, len)).expect("just mapped");
+            }
+            if round % 40 == 0 {
+                world.check("invariants");
+            }
+        }
+        all_came.wait();
+    });
+});
+
+// Calls about areas of one lane beside calls about areas of several.
+for_each_design!(calls_at_bounds_side_by_side_lose_nothing, D, {
+    with_threads::<D>(|_, space, thread| {
+        let (cells, mut random) = (cells(), Random(thread as u64 + 1));
+        let own = 4 * GIB - (thread as u64 + 1) * GIB + GIB / 2;
+        let guest = Guest::new(space);
+        for round in 0..150 {
+            act(space, &mut random, &cells, None);
+            // Of its own lane, in what lies between the bounds: its neighbours come and go by calls of others.
+            space.mmap(&anonymous(Some(own), 4 * PAGE)).expect("room");
+            if guest.store(VirtAddr::new(own + PAGE), round).is_ok() && round % 3 == 0 {
+                let _ = space.mprotect(AddressRange::new(VirtAddr::new(own), PAGE), Protection::READ);
+            }
+            space.munmap(AddressRange::new(VirtAddr::new(own), 4 * PAGE)).expect("valid");
+            let anywhere = space.mmap(&anonymous(None, 2 * PAGE)).expect("room");
+            space.munmap(AddressRange::new(anywhere, 2 * PAGE)).expect("valid");
+        }
+    });
+});
