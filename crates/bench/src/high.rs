@@ -22,6 +22,7 @@ use faultless_platform::PAGE_BYTES;
 use faultless_platform::watched::Sink;
 use faultless_sim::{Machine, Sim, isolate};
 use faultless_workloads::Spec as Workload;
+use serde_json::{Map, Value};
 
 pub use faultless_machine::high::{Counted, Lies};
 
@@ -52,6 +53,21 @@ pub struct Memory {
     pub costs: Costs,
     /// Whether the pool's lock is metered as lockmeter did it.
     pub is_metered: bool,
+}
+
+impl Memory {
+    /// Returns the flags that ask for it.
+    pub fn params(&self) -> Map<String, Value> {
+        let Lies { tables, upper_tables, files, anonymous } = self.lies;
+        let lies = [("tables", tables), ("upper_tables", upper_tables), ("files", files), ("anonymous", anonymous)];
+        let lies = lies.map(|(name, is_high)| (name.to_owned(), is_high.into()));
+        let rest = [
+            ("scheme".to_owned(), self.scheme.as_str().into()),
+            ("slots".to_owned(), self.slots.into()),
+            ("boundary_bytes".to_owned(), self.boundary_bytes.into()),
+        ];
+        lies.into_iter().chain(rest).collect()
+    }
 }
 
 /// A run to make.

@@ -24,6 +24,7 @@ use faultless_platform::{Bulk, IrqOffGuard, PAGE_BYTES, Platform, Threads};
 use faultless_results::stats::Random;
 use faultless_sim::{Machine, isolate};
 use faultless_sync::Barrier;
+use serde_json::{Map, Value};
 
 use crate::measure::MeasureError;
 use crate::spread::Draws;
@@ -53,6 +54,24 @@ pub struct KmapLoad {
     pub costs: Costs,
     /// How long they go on, after as long a warm-up.
     pub duration_ns: u64,
+}
+
+impl KmapLoad {
+    /// Returns the flags of `bench kmap` that ask for it under a scheme.
+    pub fn params(&self, scheme: &str) -> Map<String, Value> {
+        let numbers = [
+            ("frames", self.frames as u64),
+            ("hold_ns", self.hold_ns),
+            ("nest", self.nest as u64),
+            ("reuse", self.reuse_percent as u64),
+            ("sleepers", self.sleepers as u64),
+            ("sleep_ns", self.sleep_ns),
+            ("slots", self.slots as u64),
+        ];
+        let numbers = numbers.map(|(name, number)| (name.to_owned(), number.into()));
+        let rest = [("scheme".to_owned(), scheme.into()), ("copy".to_owned(), self.copies.into())];
+        numbers.into_iter().chain(rest).collect()
+    }
 }
 
 /// A run to make.

@@ -13,6 +13,7 @@ use faultless_machine::info;
 use faultless_machine::simulated::{MachineChoice, Spec};
 use faultless_machine::watch::{Figures, LockTable};
 use faultless_replay::AllDesigns;
+use faultless_results::set::PARAMS;
 use faultless_results::stats::{Summary, summarize};
 use faultless_results::{Measured, ResultSet, Unit, columns};
 use faultless_workloads::{Spec as Workload, SpecError};
@@ -252,13 +253,7 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, rows: &[HighRuns]) -> R
         let more = arm.high.as_ref().map_or_else(String::new, |high| {
             format!("{} --scheme {}{}", args.high.typed(), high.scheme, args.kmap.typed())
         });
-        let params = arm.high.as_ref().map(|high| {
-            let Memory { lies, scheme, slots, boundary_bytes, .. } = high;
-            json!({
-                "scheme": scheme, "slots": slots, "boundary_bytes": boundary_bytes, "tables": lies.tables,
-                "upper_tables": lies.upper_tables, "files": lies.files, "anonymous": lies.anonymous,
-            })
-        });
+        let params = arm.high.as_ref().map(Memory::params);
         let mut counters = std::collections::BTreeMap::from(
             [
                 ("maps", sum(runs, |counted| counted.maps)),
@@ -284,7 +279,7 @@ fn result_set(args: &BenchArgs, machine: &MachineChoice, rows: &[HighRuns]) -> R
             unit: "1/s".into(),
             samples: rates(runs),
             counters: counters.into_iter().collect(),
-            more: params.map(|params| ("params".to_owned(), params)).into_iter().collect(),
+            more: params.map(|params| (PARAMS.to_owned(), params.into())).into_iter().collect(),
         });
     }
     if has_interrupt() {

@@ -10,6 +10,7 @@ use faultless_kmap::Costs;
 use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::info;
 use faultless_machine::simulated::MachineChoice;
+use faultless_results::set::PARAMS;
 use faultless_results::stats::{median, summarize};
 use faultless_results::{Measured, Mode, ResultSet, columns};
 use serde_json::json;
@@ -207,17 +208,6 @@ fn result_set(
 
 fn measured(args: &BenchArgs, load: &KmapLoad, arm: &KmapArm, runs: &[Mapping]) -> Measured {
     let sum = |count: fn(&Mapping) -> u64| runs.iter().map(count).sum();
-    let params = json!({
-        "scheme": arm.scheme,
-        "frames": load.frames,
-        "hold_ns": load.hold_ns,
-        "nest": load.nest,
-        "reuse": load.reuse_percent,
-        "copy": load.copies,
-        "sleepers": load.sleepers,
-        "sleep_ns": load.sleep_ns,
-        "slots": load.slots,
-    });
     Measured {
         workload: format!("{NAME} --scheme {}{}", arm.scheme, args.kmap.typed()),
         mode: if load.processes { Mode::Processes } else { Mode::Threads },
@@ -237,6 +227,6 @@ fn measured(args: &BenchArgs, load: &KmapLoad, arm: &KmapArm, runs: &[Mapping]) 
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into(),
-        more: [("params".to_owned(), params)].into_iter().collect(),
+        more: [(PARAMS.to_owned(), load.params(&arm.scheme).into())].into_iter().collect(),
     }
 }

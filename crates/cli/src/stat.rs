@@ -155,7 +155,11 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
         cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
     };
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
-    let subject = subject(args, &machine)?;
+    let mut subject = subject(args, &machine)?;
+    let high = high(args, &machine, &subject)?;
+    if let (Subject::Workload { spec, .. }, Some(high)) = (&mut subject, &high) {
+        spec.name += &format!("{} --scheme {}{}", args.high.typed(), high.scheme, args.kmap.typed());
+    }
     let is_maps = matches!(subject, Subject::KernelMaps { .. });
     if args.placement.chosen() != PlacementPolicy::Linux && !matches!(subject, Subject::Workload { .. }) {
         return Err(Failure::usage(
@@ -176,7 +180,7 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
         locks: if args.locks { Locks::Watched } else { Locks::Unwatched },
         memory_bytes: args.memory,
         placement: args.placement.chosen(),
-        high: high(args, &machine, &subject)?,
+        high,
         pace: args.high.pace(),
         replayer: &AllDesigns,
         subject,

@@ -358,6 +358,27 @@ fn the_pool_s_lock_is_shown_with_its_two_callers() {
 }
 
 #[test]
+fn flags_are_part_of_the_workload_as_typed_and_an_object_beside_it() {
+    let first = |words: &str| {
+        let words = format!("{words} --machine numaq-16 --cpus 1 --format json");
+        let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
+        let result = &set["results"][0];
+        (result["workload"].as_str().expect("a name").to_owned(), result["params"].clone())
+    };
+    let (name, params) = first("stat compile --tables high --scheme pool --slots 64 --design mmap-sem");
+    assert_eq!(name, "compile --tables high --scheme pool --slots 64");
+    assert_eq!((&params["scheme"], &params["slots"], &params["tables"]), (&"pool".into(), &64.into(), &true.into()));
+    let (name, params) = first("stat kmap --scheme local --frames 300 -d 1ms");
+    assert_eq!(name, "kmap --scheme local --frames 300");
+    assert_eq!((&params["scheme"], &params["frames"]), (&"local".into(), &300.into()));
+    let (name, params) = first("bench refpage --variant refpage --design mmap-sem -r 1 -d 200us");
+    assert_eq!(name, "refpage --variant refpage --touch one");
+    assert_eq!(params, serde_json::json!({ "variant": "refpage", "touch": "one" }));
+    let (_, params) = first("bench mmap1 --placement spread --design mmap-sem -r 1 -d 200us");
+    assert_eq!(params, serde_json::json!({ "placement": "spread" }));
+}
+
+#[test]
 fn page_tables_in_high_memory_cost_what_their_scheme_costs() {
     let words = "bench compile --tables high --scheme pool,local,per-process --slots 64 --machine numaq-16 --cpus 8 -r 1 --format json";
     let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));

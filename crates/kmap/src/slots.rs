@@ -21,6 +21,7 @@
 //! | a search while slots are being flushed | takes those of count 0 alone; if there are none, it waits for the flush like for a release |
 //! | a release while somebody falls asleep | the word that he sleeps on is changed under the lock, after he counted himself there |
 //! | two searches come round at once (Unlocked, ByHalves) | one flush at a time: the second clears nothing, and takes what is free or waits. The end of the first would free what the second cleared after its begin |
+//! | a task comes to another CPU beside a flush of its process's (`PerProcess`) | the process's CPUs are read under the lock. Who touched a slot that is idle was among them before, and released it under the lock |
 
 use alloc::boxed::Box;
 use core::ops::{Deref, DerefMut, Range};

@@ -1,6 +1,7 @@
 //! A virtual memory whose frames of high memory are really out of reach unless somebody maps them: what the oracle does
 //! not draw. An access without a map ends the test program by `SIGSEGV`.
 
+use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use faultless_platform::watched::{self, Watched};
 use faultless_platform::{Holds, PAGE_BYTES, Platform, Processor, Threads};
 use faultless_vm::check::invariants;
 use faultless_vm::{
-    AddressRange, Backing, FetchError, Guest, Limits, MapOptions, MapRequest, ObjectSpec, PAGE, PageSource, PinKind,
-    Placement, Populate, Protection, SpaceRef, VirtAddr, Vm, WriteNotice,
+    Access, AddressRange, Advice, Backing, FetchError, Guest, Limits, MapOptions, MapRequest, Mode, ObjectSpec, PAGE,
+    PageSource, PinKind, Placement, Populate, Protection, RemapPlacement, RemapRequest, Resolution, SpaceRef, VirtAddr,
+    Vm, WriteNotice,
 };
 
 type High = Watched<Native>;
@@ -63,16 +65,20 @@ impl PageSource for Slow {
     }
 }
 
-fn map<'vm>(space: &SpaceRef<'vm, High>, pages: u64, options: MapOptions, backing: Backing<'_, High>) -> VirtAddr {
-    let request = MapRequest {
+/// Returns what asks for so many anonymous pages.
+fn request_of(pages: u64) -> MapRequest<'static, High> {
+    MapRequest {
         placement: Placement::Anywhere,
         len_bytes: pages * PAGE,
         protection: Protection::READ | Protection::WRITE,
-        options,
-        backing,
+        options: MapOptions::empty(),
+        backing: Backing::Anonymous,
         populate: Populate::OnFault,
-    };
-    space.mmap(&request).expect("there is room")
+    }
+}
+
+fn map<'vm>(space: &SpaceRef<'vm, High>, pages: u64, options: MapOptions, backing: Backing<'_, High>) -> VirtAddr {
+    space.mmap(&MapRequest { options, backing, ..request_of(pages) }).expect("there is room")
 }
 
 fn range(start: VirtAddr, pages: u64) -> AddressRange {
@@ -118,8 +124,44 @@ fn use_it(memory: &Memory<High>) {
     pin.read(0, &mut words);
     assert_eq!(words, [6, 0]);
     drop((pin, in_child, child));
+    use_entries(&space);
     // SAFETY: no other thread uses the instance.
     unsafe { invariants(&vm) }.expect("nothing is broken");
+}
+
+/// Uses all that looks at a table's entries besides a fault of a guest: calls, and a fault that a kernel hands in.
+fn use_entries(space: &SpaceRef<'_, High>) {
+    let guest = Guest::new(space);
+    let own = map(space, 600, MapOptions::empty(), Backing::Anonymous);
+    let far = own + 513 * PAGE;
+    for address in [own, far] {
+        assert_eq!(space.handle_fault(address, Access::Write, Mode::User), Resolution::Resolved);
+        guest.store(address, 8).expect("it is there");
+    }
+    let mut is_in_memory = Vec::new();
+    let note = &mut |is_there| {
+        is_in_memory.push(is_there);
+        ControlFlow::Continue(())
+    };
+    space.mincore(range(own, 2), note).expect("it is mapped");
+    assert_eq!(is_in_memory, [true, false]);
+    space.mprotect(range(own, 600), Protection::READ).expect("it is mapped");
+    guest.store(far, 9).expect_err("it may not be written");
+    space.madvise(range(own, 1), Advice::DontNeed).expect("it is mapped");
+    space.madvise(range(own + PAGE, 1), Advice::GuardInstall).expect("it is mapped");
+    guest.load(own + PAGE).expect_err("a guard is there");
+    space.madvise(range(own + PAGE, 1), Advice::GuardRemove).expect("it is mapped");
+    assert_eq!([own, own + PAGE, far].map(|address| guest.load(address).expect("it may be read").0), [0, 0, 8]);
+    let placement = RemapPlacement::MoveTo(VirtAddr::new(1 << 41));
+    let request = RemapRequest { old: range(own, 600), new_len_bytes: 700 * PAGE, placement, keeps_source: false };
+    let moved = space.mremap(&request).expect("there is room");
+    assert_eq!(guest.load(moved + 513 * PAGE).expect("it may be read").0, 8);
+    space.munmap(range(moved, 700)).expect("it is mapped");
+    // A page that has its tables for itself.
+    let lone = MapRequest { placement: Placement::Fixed(VirtAddr::new(1 << 40)), ..request_of(1) };
+    let lone = space.mmap(&lone).expect("there is room");
+    guest.store(lone, 10).expect("there is memory");
+    space.munmap(range(lone, 1)).expect("it is mapped");
 }
 
 #[test]

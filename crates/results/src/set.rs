@@ -131,6 +131,22 @@ pub struct Measured {
     pub more: Map<String, Value>,
 }
 
+/// What a result's flags stand under in [`Measured::more`].
+pub const PARAMS: &str = "params";
+
+/// Returns the flags of a workload, as they were typed, by name; one without a value is `true`.
+pub fn params(workload: &str) -> Map<String, Value> {
+    let mut words = workload.split_whitespace().skip(1).peekable();
+    let mut params = Map::new();
+    while let Some(flag) = words.next() {
+        let value = words.next_if(|word| !word.starts_with('-'));
+        let number = value.and_then(|value| Some(Value::from(value.parse::<u64>().ok()?)));
+        let value = number.or_else(|| value.map(Value::from)).unwrap_or(Value::Bool(true));
+        params.insert(flag.trim_start_matches('-').into(), value);
+    }
+    params
+}
+
 impl Measured {
     /// Returns whether the rates of all runs had settled, where they were to.
     pub fn has_converged(&self) -> bool {

@@ -345,9 +345,9 @@ pub fn write(rows: &[KmapRow], has_sensitivity: bool, out: &mut (impl Write + ?S
     writeln!(
         out,
         "\nchange: from the first run. The thread compiled a kernel, ours is a recorded build of eight small files on each CPU: sizes of
-times and counts do not compare, changes do. The thread's maps with tables in normal memory are of file pages that
-calls read and write, and so are ours: those that strace saw the same program read and write. Builds begin one after the other, and the
-lock is metered as by lockmeter. Mainline's figures are of another kernel than the other ones, and so are 35 against 26.5 s.\n"
+times and counts do not compare, changes do. The thread's maps with tables in normal memory are of file pages that calls read and
+write, and of pages for the strings of each exec, and so are ours: those that strace saw the same program move. Builds begin one after the
+other, and the lock is metered as by lockmeter. Mainline's figures are of another kernel than the other ones, and so are 35 against 26.5 s.\n"
     )
 }
 

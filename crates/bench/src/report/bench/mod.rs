@@ -13,9 +13,12 @@ use crate::spread::{Draws, Interval, sensitivity_json};
 use faultless_machine::events;
 use faultless_results::Unit;
 use faultless_results::screen::uncolored;
-use faultless_results::set::{ABOUT, CONVERGED, DISTRIBUTION, MachineInfo, Measured, PROFILE, ResultSet};
+use faultless_results::set::{
+    ABOUT, CONVERGED, DISTRIBUTION, MachineInfo, Measured, PARAMS, PROFILE, ResultSet, params,
+};
 use faultless_results::stats::Histogram;
 use faultless_results::verdict;
+use faultless_vm::PlacementPolicy;
 use faultless_workloads::{Settings, Spec};
 
 /// A session with what it was about.
@@ -164,11 +167,18 @@ fn counters(result: &BenchArmResult) -> std::collections::BTreeMap<String, u64> 
 /// Returns what tells runs apart that were disturbed or have not settled, and what the machine could do at most.
 fn circumstances(report: &BenchReport<'_>, result: &BenchArmResult) -> Map<String, Value> {
     let runs = result.runs.iter();
+    let mut params = params(&result.arm.spec.name);
+    if report.setup.placement != PlacementPolicy::Linux {
+        params.insert("placement".into(), report.setup.placement.name().into());
+    }
     let mut all = object(json!({
         "run_delay_ns": runs.clone().map(|run| run.run_delay_ns).collect::<Vec<_>>(),
         "disturbed": runs.clone().map(Run::is_disturbed).collect::<Vec<_>>(),
         "ops": runs.clone().map(|run| run.ops).collect::<Vec<_>>(),
     }));
+    if !params.is_empty() {
+        all.insert(PARAMS.into(), params.into());
+    }
     if runs.clone().any(|run| run.settled.is_some()) {
         all.insert(CONVERGED.into(), runs.clone().map(Run::has_converged).collect());
         let settled = |of: fn(&Settled) -> u64| -> Value {

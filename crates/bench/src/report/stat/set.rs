@@ -5,9 +5,11 @@ use serde_json::{Map, Value, json};
 use super::StatReport;
 use super::human::sums;
 use super::locks::{lines, tables};
-use crate::stat::{RunCounts, StatArmResult, Subject};
+use crate::stat::{RunCounts, StatArmResult, StatSetup, Subject};
 use faultless_machine::watch::{Figures, LockTable};
+use faultless_results::set::{PARAMS, params};
 use faultless_results::{Measured, ResultSet, Unit};
+use faultless_vm::PlacementPolicy;
 
 /// A figure of a lock.
 type LockMetric = (&'static str, Unit, fn(&LockTable, &Figures) -> f64);
@@ -92,8 +94,22 @@ fn measured(
         unit: unit.name().into(),
         samples,
         counters: sums(arm).into_iter().collect(),
-        more: Map::new(),
+        more: flags(report.setup).into_iter().map(|flags| (PARAMS.to_owned(), flags.into())).collect(),
     })
+}
+
+/// Returns the flags that say what runs, if there are any.
+fn flags(setup: &StatSetup) -> Option<Map<String, Value>> {
+    let mut flags = match (&setup.subject, &setup.high) {
+        (Subject::KernelMaps { scheme, load, .. }, _) => load.params(scheme),
+        (_, Some(high)) => high.params(),
+        (Subject::Workload { spec, .. }, None) => params(&spec.name),
+        (Subject::Trace { .. }, None) => Map::new(),
+    };
+    if setup.placement != PlacementPolicy::Linux {
+        flags.insert("placement".into(), setup.placement.name().into());
+    }
+    Some(flags).filter(|flags| !flags.is_empty())
 }
 
 fn lock_results(report: &StatReport<'_>, arm: &StatArmResult) -> Vec<Measured> {
