@@ -51,9 +51,9 @@ fn after(caution: u32, ending: Ending) -> u32 {
 }
 
 impl<P: Processor> Rwsem<P> {
-    /// Says whether a writer that finds the lock so goes to the line at once; counts it if so.
-    pub(super) fn is_cautious(&self, word: Word) -> bool {
-        if !self.follows(Rules::HANDOFF) || !is_held_by_few(word) {
+    /// Says whether a writer that comes now goes to the line at once; counts it if so.
+    pub(super) fn is_cautious(&self) -> bool {
+        if !self.follows(Rules::HANDOFF) || !is_held_by_few(self.look()) {
             return false;
         }
         // Relaxed: a hint (module).

@@ -138,7 +138,7 @@ impl<P: Processor> Rwsem<P> {
 
     /// Says whether a writer that comes may join the spinners, if it is worth it.
     fn may_begin_to_spin(&self) -> bool {
-        if self.is_cautious(self.look()) {
+        if self.is_cautious() {
             return false;
         }
         let minds_no_readers = self.follows(Rules::HANDOFF) || self.follows(Rules::SPINS_FOR_READERS);
