@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use faultless_bench::measure::{self, BenchArm, BenchOutcome, BenchSetup, Length, Mode, Pinning};
 use faultless_bench::report::bench::{self, BenchReport};
+use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
 use faultless_replay::AllDesigns;
@@ -20,6 +20,7 @@ use faultless_workloads::{DEFAULT_SELECTION, Spec, SpecError, WORKLOADS, Workloa
 use indicatif::ProgressBar;
 
 use crate::bench_args::{BenchArgs, Pin, draws, progress_bar};
+use crate::choose;
 use crate::choose::{designs, distinct, known};
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
@@ -234,7 +235,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<B
     }
     let semaphores = match args.semaphore.as_slice() {
         [] => vec![DEFAULT_SEMAPHORE.to_owned()],
-        asked => known("semaphore", asked, SEMAPHORES.to_vec())?,
+        asked => choose::semaphores(asked)?,
     };
     let cpus = cpus(args, &machine);
     let alone = (args.ceiling && !cpus.contains(&1)).then_some(1);

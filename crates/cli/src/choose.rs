@@ -1,6 +1,6 @@
 //! Names that the user chose, of those that there are.
 
-use faultless_machine::designs::{DESIGNS, HOST_DESIGN};
+use faultless_machine::designs::{DESIGNS, HOST_DESIGN, SEMAPHORES, semaphore_named};
 
 use crate::message::Failure;
 use crate::nearest::unknown;
@@ -19,6 +19,12 @@ pub fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<V
         Some(name) => Err(Failure::usage(unknown(kind, name, names.into_iter()))),
         None => Ok(distinct(asked)),
     }
+}
+
+/// Returns the semaphores that were asked for, by one of their names, or all.
+pub fn semaphores(asked: &[String]) -> Result<Vec<String>, Failure> {
+    let listed = |name: &String| semaphore_named(name).map_or_else(|| name.clone(), Into::into);
+    known("semaphore", &asked.iter().map(listed).collect::<Vec<_>>(), SEMAPHORES.to_vec())
 }
 
 /// Returns the values without those that came before.

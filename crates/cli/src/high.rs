@@ -8,7 +8,7 @@ use faultless_bench::high::{self, Counted, DESIGN, HighArm, Made, Memory};
 use faultless_bench::measure::Mode;
 use faultless_kmap::Costs;
 use faultless_linux::space::{has_interrupt, on_interrupt};
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::info;
 use faultless_machine::simulated::{MachineChoice, Spec};
 use faultless_machine::watch::{Figures, LockTable};
@@ -20,6 +20,7 @@ use faultless_workloads::{Spec as Workload, SpecError};
 use serde_json::json;
 
 use crate::bench_args::{BenchArgs, progress_bar};
+use crate::choose;
 use crate::choose::{designs, known};
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
@@ -64,7 +65,7 @@ fn arms(args: &BenchArgs, cpus: &[usize]) -> Result<Vec<HighArm>, Failure> {
     let designs = known("design", &asked, designs())?;
     let semaphores = match args.semaphore.as_slice() {
         [] => vec![DEFAULT_SEMAPHORE.to_owned()],
-        asked => known("semaphore", asked, SEMAPHORES.to_vec())?,
+        asked => choose::semaphores(asked)?,
     };
     let ([design], [semaphore]) = (designs.as_slice(), semaphores.as_slice()) else {
         return Err(Failure::usage(

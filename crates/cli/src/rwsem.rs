@@ -8,14 +8,13 @@ use faultless_bench::report::bench::over_draws;
 use faultless_bench::rwsem::{self, RwsemArm, RwsemLoad, Taken};
 use faultless_bench::spread::Draws;
 use faultless_linux::space::{has_interrupt, on_interrupt};
-use faultless_machine::designs::SEMAPHORES;
 use faultless_machine::info;
 use faultless_machine::simulated::MachineChoice;
 use faultless_results::stats::summarize;
 use faultless_results::{Measured, Mode, ResultSet, columns};
 
 use crate::bench_args::{BenchArgs, draws, progress_bar};
-use crate::choose::known;
+use crate::choose;
 use crate::curves::{self, Scale};
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
@@ -37,7 +36,7 @@ pub struct Measurement<'a> {
 /// Runs the workload.
 pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
     let loads = loads(args, machine);
-    let semaphores = known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?;
+    let semaphores = choose::semaphores(&args.semaphore)?;
     let of = |semaphore: &String| {
         cpus.iter().map(|&cpus| RwsemArm { semaphore: semaphore.clone(), cpus }).collect::<Vec<_>>()
     };

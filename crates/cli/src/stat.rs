@@ -16,7 +16,7 @@ use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_s
 use faultless_bench::stat::{self, Locks, NO_DESIGN, StatArm, StatOutcome, StatSetup, Subject, Tap};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_machine::designs::{DEFAULT_DESIGN, DEFAULT_SEMAPHORE, SEMAPHORES};
+use faultless_machine::designs::{DEFAULT_DESIGN, DEFAULT_SEMAPHORE};
 use faultless_machine::events;
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
@@ -27,6 +27,7 @@ use faultless_trace::Trace;
 use faultless_workloads::{Spec, SpecError, WORKLOADS};
 use indicatif::ProgressBar;
 
+use crate::choose;
 use crate::choose::distinct;
 use crate::choose::{designs, known};
 use crate::high_args::HighArgs;
@@ -172,7 +173,7 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
     let events = if is_maps && !has_choice { Vec::new() } else { events };
     Ok(StatSetup {
         designs,
-        semaphores: known("semaphore", &args.semaphore, SEMAPHORES.to_vec())?,
+        semaphores: choose::semaphores(&args.semaphore)?,
         cpus: distinct(&cpus),
         events,
         runs: args.runs as usize,

@@ -61,6 +61,24 @@ fn results_hold_every_sample_the_counters_and_what_disturbed() {
 }
 
 #[test]
+fn a_semaphore_answers_to_its_other_name() {
+    let output = bench(&[
+        "rwsem",
+        "--machine",
+        "xeon-40",
+        "--cpus",
+        "2",
+        "-r",
+        "1",
+        "-d",
+        "100us",
+        "--semaphore",
+        "rwsem-v8-p8",
+    ]);
+    assert!(output.status.success() && out(&output).contains("rwsem-v8-no-optspin"), "{}", err(&output));
+}
+
+#[test]
 fn unknown_names_end_with_the_nearest_and_the_list() {
     for (arguments, words) in [
         (&["maloc1"][..], &["maloc1", "malloc1", "page_fault1"][..]),

@@ -2,6 +2,7 @@
 
 pub use faultless_results::designs::DesignLine;
 use faultless_results::designs::LINES;
+use faultless_sync::Generation;
 pub use faultless_sync::SEMAPHORES;
 pub use faultless_vm::registry::DESIGNS;
 
@@ -13,6 +14,13 @@ pub const DEFAULT_DESIGN: &str = "vma-lock";
 
 /// The semaphore beneath a design unless another is asked for: the one that Linux had when the designs met.
 pub const DEFAULT_SEMAPHORE: &str = "rwsem-v8";
+
+/// Returns the name under which [`SEMAPHORES`] has a semaphore, which may have another one, too.
+pub fn semaphore_named(name: &str) -> Option<&'static str> {
+    let generation = Generation::named(name)?;
+    let listed = SEMAPHORES.iter().find(|listed| **listed == name);
+    listed.or_else(|| SEMAPHORES.iter().find(|listed| Generation::named(listed) == Some(generation))).copied()
+}
 
 /// Returns the designs that there are, the host's kernel last.
 pub fn design_lines() -> impl Iterator<Item = &'static DesignLine> {
@@ -30,6 +38,13 @@ mod tests {
             assert!(names.contains(name), "{name} is not described");
         }
         assert_eq!(names.len(), DESIGNS.len() + 1);
+    }
+
+    #[test]
+    fn a_semaphore_is_found_by_its_other_name_too() {
+        assert!(SEMAPHORES.iter().all(|name| semaphore_named(name) == Some(name)));
+        assert_eq!(semaphore_named("rwsem-v8-p8"), Some("rwsem-v8-no-optspin"));
+        assert_eq!(semaphore_named("rwsem-v8-p2"), None);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use tables::{Case, Figure, TABLES, Table};
 const UNTIL_SETTLED: Length = Length::Settled { at_most_ns: SETTLED_AT_MOST_NS };
 
 /// Before or after.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Base,
     Head,
@@ -99,8 +99,9 @@ pub fn matching(prefix: &str) -> Vec<&'static Table> {
 }
 
 /// Runs a table: every case under both designs and all seeds, so many at once, each on the machine of its seed. An
-/// interrupt ends it with the seeds that both designs have run under; cases without any are left out. Recordings are
-/// replayed by `replayer`.
+/// interrupt ends it with the seeds that both designs have run under; cases without any are left out. One seed's runs
+/// come before the next one's, so that an interrupt takes seeds from all cases alike. Recordings are replayed by
+/// `replayer`.
 pub fn run(
     table: &'static Table,
     replayer: &'static dyn Replayer,
@@ -109,11 +110,9 @@ pub fn run(
     jobs: usize,
     ended: impl FnMut(usize),
 ) -> Result<Vec<Row>, MeasureError> {
-    let pairs = table.cases.iter().flat_map(|case| seeds.clone().map(move |seed| (case, seed)));
-    let tasks: Vec<(&'static Case, Side, u64)> =
-        pairs.flat_map(|(case, seed)| Side::all(case).iter().map(move |&side| (case, side, seed))).collect();
+    let tasks = tasks(table, seeds);
     let mut ended = ended;
-    let run = |&(case, side, seed): &(&'static Case, Side, u64)| {
+    let run = |&(case, side, seed): &Task| {
         if has_interrupt() {
             return Ok(None);
         }
@@ -123,26 +122,35 @@ pub fn run(
     };
     let runs = in_parallel(jobs, &tasks, run, |done, _| ended(done));
     let runs: Vec<Option<Simulated>> = runs.into_iter().collect::<Result<_, MeasureError>>()?;
-    let (mut rest, nr_seeds) = (&runs[..], seeds.count());
+    let mut place = 0;
     let rows = table.cases.iter().map(|case| {
-        let (runs, others) = rest.split_at(Side::all(case).len() * nr_seeds);
-        rest = others;
-        row(case, runs)
+        let sides = place..place + Side::all(case).len();
+        place = sides.end;
+        row(case, &runs.chunks(nr_runs(table)).map(|of_seed| &of_seed[sides.clone()]).collect::<Vec<_>>())
     });
     Ok(rows.filter(|row| !row.base.is_empty()).collect())
 }
 
 type Simulated = (Run, faultless_sim::Figures);
 
+/// A case, on which side, under which seed.
+type Task = (&'static Case, Side, u64);
+
+/// Returns what a table has to run: all of one seed, and then all of the next.
+fn tasks(table: &'static Table, seeds: std::ops::Range<u64>) -> Vec<Task> {
+    let of_case = |case: &'static Case, seed| Side::all(case).iter().map(move |&side| (case, side, seed));
+    seeds.flat_map(|seed| table.cases.iter().flat_map(move |case| of_case(case, seed))).collect()
+}
+
 /// Returns how many runs a table needs for each seed.
 pub fn nr_runs(table: &Table) -> usize {
     table.cases.iter().map(|case| Side::all(case).len()).sum()
 }
 
-/// Returns the row of a case, from its runs on all its sides, in turn.
-fn row(case: &'static Case, runs: &[Option<Simulated>]) -> Row {
+/// Returns the row of a case, from its runs on all its sides under each seed.
+fn row(case: &'static Case, seeds: &[&[Option<Simulated>]]) -> Row {
     let complete: Vec<Vec<&Simulated>> =
-        runs.chunks(Side::all(case).len()).filter_map(|sides| sides.iter().map(Option::as_ref).collect()).collect();
+        seeds.iter().filter_map(|sides| sides.iter().map(Option::as_ref).collect()).collect();
     let side = |side: usize| complete.iter().filter_map(|sides| sides.get(side).copied()).collect::<Vec<_>>();
     let [base, head, own] = [0, 1, 2].map(side);
     let of = |runs: &[&Simulated]| runs.iter().map(|(run, figures)| figure(case, run, figures)).collect();
@@ -303,6 +311,20 @@ pub fn write(table: &Table, rows: &[Row], out: &mut (impl Write + ?Sized)) -> io
 mod tests {
     use super::*;
     use faultless_machine::designs::{DESIGNS, SEMAPHORES};
+
+    #[test]
+    fn an_interrupt_takes_seeds_from_all_cases_alike() {
+        for table in TABLES.iter().filter(|table| !table.cases.is_empty()) {
+            let tasks = tasks(table, 5..8);
+            let places: Vec<Vec<(*const Case, Side)>> = tasks
+                .chunks(nr_runs(table))
+                .map(|of_seed| of_seed.iter().map(|&(case, side, _)| (std::ptr::from_ref(case), side)).collect())
+                .collect();
+            assert!(places.len() == 3 && places.iter().all(|seed| *seed == places[0]), "{}", table.name);
+            let seeds: Vec<u64> = tasks.iter().map(|task| task.2).collect();
+            assert!(seeds.is_sorted() && seeds[0] == 5 && seeds.ends_with(&[7]), "{}: {seeds:?}", table.name);
+        }
+    }
 
     #[test]
     fn the_tables_name_machines_workloads_and_designs_that_there_are() {

@@ -1,11 +1,12 @@
 //! What both checks of schedules are told and show.
 
 use clap::Args;
-use faultless_machine::designs::{DESIGNS, SEMAPHORES};
+use faultless_machine::designs::DESIGNS;
 use faultless_schedules::explore::ExploreSetup;
 use faultless_schedules::worlds::{WORLDS, World};
 use indicatif::ProgressBar;
 
+use crate::choose;
 use crate::choose::known;
 use crate::message::Failure;
 use crate::progress;
@@ -45,7 +46,7 @@ impl ExploreArgs {
         let worlds = known("world", &self.world, worlds)?;
         Ok(ExploreSetup {
             designs: known("design", &self.design, DESIGNS.to_vec())?,
-            semaphores: known("semaphore", &self.semaphore, SEMAPHORES.to_vec())?,
+            semaphores: choose::semaphores(&self.semaphore)?,
             worlds: worlds.iter().filter_map(|name| World::named(name)).collect(),
             seed: self.seed,
             runs: self.runs,

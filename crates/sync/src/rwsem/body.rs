@@ -28,11 +28,13 @@ pub struct Rwsem<P: Processor> {
     pub(super) generation: Generation,
     /// See `owner`.
     pub(super) owner: P::AtomicUsize,
-    /// See `bravo`, this and the next four.
+    /// See `bravo`, this, the next three, and `unbiased_until_ns`.
     pub(super) readers: Option<Arc<ReaderTable<P>>>,
     pub(super) bias: P::AtomicU32,
     pub(super) nr_left: P::AtomicU32,
     pub(super) scatter: u32,
+    /// See `caution`.
+    pub(super) caution: P::AtomicU32,
     pub(super) unbiased_until_ns: P::AtomicU64,
     pub(super) spinners: McsQueue<P>,
     pub(super) waiters: SpinMutex<P, WaitList<P>, WaitLock>,
@@ -228,6 +230,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
             waiters: SpinMutex::classed(WaitList::new()),
             scatter: readers.as_ref().map_or(0, |readers| readers.draw_scatter()),
             readers,
+            caution: P::AtomicU32::new(0),
             bias: P::AtomicU32::new(readers::OFF),
             nr_left: P::AtomicU32::new(0),
             unbiased_until_ns: P::AtomicU64::new(0),

@@ -23,12 +23,13 @@
 //!
 //! # Rooms
 //! `word` is the lock word; `body` takes and releases; `owner` is what spinners look at; `slow` queues, sleeps and
-//! wakes; `spin` waits awake; `waiters` is the queue; `limits` ends waits; `readers` is a table for
-//! readers, `bravo` how they use it; `series` has the generations, `registry` their names; `timed` measures any
-//! of them.
+//! wakes; `spin` waits awake, `caution` remembers where that was in vain; `waiters` is the queue; `limits` ends waits;
+//! `readers` is a table for readers, `bravo` how they use it; `series` has the generations, `registry` their names;
+//! `timed` measures any of them.
 
 mod body;
 mod bravo;
+mod caution;
 mod guard;
 mod limits;
 mod owner;

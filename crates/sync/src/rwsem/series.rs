@@ -88,7 +88,8 @@ impl Rules {
     pub const NONE: Self = Self(0);
     /// Linux today: thieves are not counted, but whoever is first in line shuts the door to them after some
     /// milliseconds (the generation's patience); all readers in line come in together; a reader may go ahead of those
-    /// in line if the last owner was a writer; writers spin for a short time while readers are inside.
+    /// in line if the last owner was a writer; writers spin for a short time while readers are inside. Unlike Linux's
+    /// they do so ever more seldom where few readers are inside and such waits end without the lock.
     pub const HANDOFF: Self = Self(1);
     /// Phases of readers and of one writer take turns: a writer that leaves lets all waiting readers in, and the last
     /// of these readers to leave hands the lock to the first writer.

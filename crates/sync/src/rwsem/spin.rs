@@ -2,11 +2,11 @@
 //!
 //! # Guarantee
 //! One spinner at a time, at the head of an MCS queue, looks at the word. A writer begins to spin only beside a writer
-//! that runs (under hand-off and [`Rules::SPINS_FOR_READERS`] beside readers, too); once it spins it goes on while
-//! readers have the lock (under hand-off for some ten microseconds). It gives up when the owner does not run, when its
-//! CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: readers that come again and again, or a thread
-//! that takes the lock again and again, are too quick for a spinner. Where nobody knows whether the owner runs, that is
-//! 20 us. Then it goes to the end of the line like anybody else.
+//! that runs (under hand-off and [`Rules::SPINS_FOR_READERS`] beside readers, too, but see `caution`); once it spins it
+//! goes on while readers have the lock (under hand-off for some ten microseconds). It gives up when the owner does not
+//! run, when its CPU is wanted, or when it has been at the head for [`PATIENCE_NS`]: readers that come again and again,
+//! or a thread that takes the lock again and again, are too quick for a spinner. Where nobody knows whether the owner
+//! runs, that is 20 us. Then it goes to the end of the line like anybody else.
 //!
 //! # Race: a release that leaves the waking to a spinner (patch 9)
 //! ```text
@@ -23,6 +23,7 @@
 //! `a_spinner_that_gives_way_is_not_forgotten` in `tests/models/rwsem.rs`.
 
 use super::body::Rwsem;
+use super::caution::Ending;
 use super::limits::WaitLimits;
 use super::series::{Patches, Rules};
 use crate::give_way::SLICE_NS;
@@ -75,10 +76,16 @@ impl<P: Processor> Rwsem<P> {
                 || !is_worth()
                 || self.is_tired_of_readers(&mut readers_end_ns, now_ns)
             {
+                if readers_end_ns.is_some() {
+                    self.note_wait_for_readers(Ending::InVain);
+                }
                 return false;
             }
             P::spin_until_deadline(now_ns + SLICE_NS, || self.look().may_be_stolen(self.patience()));
             now_ns = P::now();
+        }
+        if readers_end_ns.is_some() {
+            self.note_wait_for_readers(Ending::Taken);
         }
         true
     }
@@ -131,6 +138,9 @@ impl<P: Processor> Rwsem<P> {
 
     /// Says whether a writer that comes may join the spinners, if it is worth it.
     fn may_begin_to_spin(&self) -> bool {
+        if self.is_cautious() {
+            return false;
+        }
         let minds_no_readers = self.follows(Rules::HANDOFF) || self.follows(Rules::SPINS_FOR_READERS);
         minds_no_readers || self.look_at_owner().writer() != ThreadToken::NONE
     }
