@@ -8,7 +8,7 @@ use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
-use crate::index::{Around, Index};
+use crate::index::{Around, Index, Spare};
 use crate::space::AreaAt;
 use crate::space::lane_rooms::Edited;
 use crate::space::map_lock::{EditGuard, MapLock};
@@ -34,8 +34,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             self.count_before();
         }
         self.prepare_edit()?;
-        // Where nobody edits beside the caller, there is nothing in the places for that lock.
-        let unused_bytes = if D::Lock::DIVIDES { 0 } else { 2 * size_of::<Option<EditGuard<'_, P>>>() };
+        // Where nobody edits beside the caller, there is nothing in the places for that lock, and for several indexes.
+        let of_parts = 2 * size_of::<Option<EditGuard<'_, P>>>() + size_of::<Option<Spare<'_, P>>>();
+        let unused_bytes = if D::Lock::DIVIDES { 0 } else { of_parts };
         P::touch(core::ptr::from_ref(self).cast(), size_of_val(self) - unused_bytes, TouchKind::Write);
         Ok(())
     }
