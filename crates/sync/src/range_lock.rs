@@ -234,7 +234,7 @@ impl<P: Processor> Clone for PartTableRef<'_, P> {
 impl<P: Processor> Copy for PartTableRef<'_, P> {}
 
 impl<'a, P: Processor> PartTableRef<'a, P> {
-    /// Locks the table: no part of it comes or goes meanwhile.
+    /// Locks the table: no part of it comes or goes meanwhile. Called by who edits what the lane has, as well as by the lock.
     #[inline]
     #[track_caller]
     pub fn lock(self) -> HeldRanges<'a, P> {

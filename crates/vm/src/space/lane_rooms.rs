@@ -58,7 +58,7 @@ struct LaneFlags<P: System> {
     are_crossed: P::AtomicU64,
 }
 
-/// Where a space's lanes have what is theirs; see the module. [`MapLock::lanes`] returns it.
+/// Where a space's lanes have what is theirs; see the module. [`MapLock::lanes`](crate::design::MapLock::lanes) returns it.
 pub struct LaneRooms<P: System> {
     shape: Shape,
     flags: NonNull<CachePadded<LaneFlags<P>>>,
