@@ -234,7 +234,8 @@ impl<P: Processor> Clone for PartTableRef<'_, P> {
 impl<P: Processor> Copy for PartTableRef<'_, P> {}
 
 impl<'a, P: Processor> PartTableRef<'a, P> {
-    /// Locks the table: no part of it comes or goes meanwhile. Called by who edits what the lane has, as well as by the lock.
+    /// Locks the table: no part of it comes or goes meanwhile. Called by who edits what the lane has, and by the lock
+    /// itself.
     #[inline]
     #[track_caller]
     pub fn lock(self) -> HeldRanges<'a, P> {
