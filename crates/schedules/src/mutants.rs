@@ -186,9 +186,11 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a table is freed that others have a part of", PutBack(M::TablesOfOthersFreed, "space::holes"))
         .rare(&["apart"]),
     reviewed("who wants everything waits for no part", PutBack(M::PartsUnawaited, "sync::range_lock")),
-    reviewed("a part reaches over its lane's bound", PutBack(M::LaneBoundTouched, "space::lane_rooms")),
+    reviewed("a part reaches over its lane's bound", PutBack(M::LaneBoundTouched, "space::lane_rooms"))
+        .rare(&["bounds"]),
     reviewed("nobody sees an area of several lanes", PutBack(M::CrossingUnseen, "space::lane_rooms")),
-    reviewed("a lane's hole is thought to go on beyond it", PutBack(M::HoleBeyondLane, "space::holes")),
+    reviewed("a lane's hole is thought to go on beyond it", PutBack(M::HoleBeyondLane, "space::holes"))
+        .rare(&["bounds"]),
     reviewed("a part's holder looks up without an RCU section", PutBack(M::PartLooksUnheld, "space::permit"))
         .rare(&["apart"]),
     reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),
