@@ -9,6 +9,7 @@ use crate::addr::VirtAddr;
 use crate::area::Area;
 use crate::design::Design;
 use crate::index::Spare;
+use crate::space::map_lock::MapLock;
 use crate::space::permit::WritePermit;
 use crate::space::{AreaAt, Space};
 use crate::system::System;
@@ -58,7 +59,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Puts the index in force; returns nodes that were not needed, to be freed when others may edit again.
     fn publish(&mut self) -> Option<Spare<'a, P>> {
-        if let Some(nodes) = self.wide.take() {
+        if D::Lock::DIVIDES
+            && let Some(nodes) = self.wide.take()
+        {
             return self.publish_wide(nodes);
         }
         debug_assert!(self.edit.is_some(), "a change is put in force once");

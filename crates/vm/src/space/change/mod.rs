@@ -256,7 +256,6 @@ impl<P: System, D: Design<P>> Drop for Change<'_, P, D> {
     fn drop(&mut self) {
         // What is not needed is freed when others may edit again; but the edit looks at the index.
         self.edit = None;
-        self.wide = None;
         self.end_edit();
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             self.space.discard(piece.area);
