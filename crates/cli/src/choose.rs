@@ -23,8 +23,14 @@ pub fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<V
 
 /// Returns the semaphores that were asked for, by one of their names, or all.
 pub fn semaphores(asked: &[String]) -> Result<Vec<String>, Failure> {
-    let listed = |name: &String| semaphore_named(name).map_or_else(|| name.clone(), Into::into);
-    known("semaphore", &asked.iter().map(listed).collect::<Vec<_>>(), SEMAPHORES.to_vec())
+    let listed: Vec<String> = asked.iter().map(|name| semaphore(name)).collect::<Result<_, _>>()?;
+    known("semaphore", &listed, SEMAPHORES.to_vec())
+}
+
+/// Returns the name in the list of a semaphore that was asked for by one of its names.
+pub fn semaphore(asked: &str) -> Result<String, Failure> {
+    let unknown = || Failure::usage(unknown("semaphore", asked, SEMAPHORES.iter().copied()));
+    semaphore_named(asked).map(Into::into).ok_or_else(unknown)
 }
 
 /// Returns the values without those that came before.

@@ -14,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_linux::space::on_interrupt;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS, SEMAPHORES};
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS};
 use faultless_machine::host;
 use faultless_outline::{OUTLINE, outline};
 use faultless_plan::processes;
@@ -26,7 +26,7 @@ use faultless_replay::{report, report::Report};
 use faultless_trace::{EventKind, Missing, ReadError, Trace};
 use indicatif::ProgressBar;
 
-use crate::choose::distinct;
+use crate::choose::{self, distinct};
 use crate::machine::MachineArgs;
 use crate::message::{Color, Failure, Tone, say};
 use crate::output::{INTERRUPTED, OutputArgs};
@@ -65,7 +65,7 @@ pub struct ReplayArgs {
     design: Vec<String>,
 
     /// Semaphores beneath the designs. Example: --semaphore rwsem-2012,rwsem-v8
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(SEMAPHORES), default_value = DEFAULT_SEMAPHORE)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
     semaphore: Vec<String>,
 
     #[command(flatten)]
@@ -205,7 +205,7 @@ fn setup(args: &ReplayArgs) -> Result<ReplaySetup, Failure> {
         machine,
         jobs: args.machine.jobs(),
         designs: distinct(&args.design),
-        semaphores: distinct(&args.semaphore),
+        semaphores: choose::semaphores(&args.semaphore)?,
         cpus: distinct(&cpus),
         runs: args.runs as usize,
         seed: args.seed,

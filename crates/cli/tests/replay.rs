@@ -74,6 +74,17 @@ fn unknown_names_end_with_the_list_of_those_there_are() {
 }
 
 #[test]
+fn a_semaphore_answers_to_its_other_name_wherever_it_is_named() {
+    let python = example("python.trace");
+    let replayed = replay(&python, &["--semaphore", "rwsem-v8-p8", "--design", "mmap-sem", "-r", "1"]);
+    let words = ["check", "soak", "--semaphore", "rwsem-v8-p8", "--design", "mmap-sem", "--duration", "200ms"];
+    let soaked = faultless().args(words).output().unwrap();
+    for output in [replayed, soaked] {
+        assert!(output.status.success() && out(&output).contains("rwsem-v8-no-optspin"), "{}", err(&output));
+    }
+}
+
+#[test]
 fn too_little_memory_is_said_with_what_is_enough() {
     for memory in ["1M", "3M"] {
         let output = replay(&example("gcc.trace"), &["-r", "1", "--memory", memory]);

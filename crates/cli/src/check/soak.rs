@@ -11,16 +11,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use faultless_linux::space::on_interrupt;
-use faultless_machine::designs::{DESIGNS, SEMAPHORES};
+use faultless_machine::designs::DESIGNS;
 use faultless_results::ResultSet;
 use faultless_soak::Shortages;
 use faultless_trials::soak::{self, SoakOutcome, SoakRow, SoakSetup, shortages_name};
 use serde_json::{Value, json};
 
 use super::found::write_found;
-use crate::choose::known;
+use crate::choose::{self, known};
 use crate::message::{Color, Failure, Tone, say};
-use crate::nearest::unknown;
 use crate::output::{OutputArgs, Table, exit_code};
 use crate::table::write_columns;
 use crate::{duration, size};
@@ -121,13 +120,10 @@ pub fn run(args: &SoakArgs, color: Color) -> Result<ExitCode, Failure> {
 
 impl SoakArgs {
     fn setup(&self) -> Result<SoakSetup, Failure> {
-        if !SEMAPHORES.contains(&self.semaphore.as_str()) {
-            return Err(Failure::usage(unknown("semaphore", &self.semaphore, SEMAPHORES.iter().copied())));
-        }
         let shortages = self.shortages.kinds();
         Ok(SoakSetup {
             designs: known("design", &self.design, DESIGNS.to_vec())?,
-            semaphore: self.semaphore.clone(),
+            semaphore: choose::semaphore(&self.semaphore)?,
             duration: Duration::from_nanos(self.duration) / shortages.len() as u32,
             shortages,
             seed: self.seed,
