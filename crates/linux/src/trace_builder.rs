@@ -12,7 +12,6 @@
 //!   or, without privilege, by a guess
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 use faultless_trace::{
     Call, CallEnter, CallExit, CloneTask, Event, EventKind, Fault, File, Mapped, Mode, Pace, Side, Snapshot,
@@ -54,8 +53,8 @@ pub(crate) struct TraceBuilder {
     inside: HashMap<u32, NumberedCall>,
     /// Who is still to be joined, the first one last.
     late: Vec<Company>,
-    /// Those of them that are being joined: their threads' indices.
-    arriving: Vec<Range<usize>>,
+    /// Those of them that are being joined: the index of the first thread of each, and when its part begins.
+    arriving: Vec<(usize, u64)>,
     snapshot: Vec<SpaceState>,
     begun_ns: Option<u64>,
     opening: Opening,
@@ -102,8 +101,19 @@ struct State {
     program: Program,
     following: Following,
     arrival: Arrival,
-    /// Whether it was found running.
-    was_found: bool,
+    origin: Origin,
+}
+
+/// How a thread came into the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Origin {
+    /// It was made by one that was in it, or began a program since.
+    #[default]
+    Made,
+    /// It was made so too, but in memory that had stood before.
+    MadeInside,
+    /// It was found running.
+    Found,
 }
 
 /// When a process was joined: both are 0 for one that began in the recording.
@@ -241,7 +251,7 @@ impl TraceBuilder {
                 return;
             }
             self.opening = Opening::Over;
-            self.begin_joined(0..self.states.len(), sink);
+            self.begin_joined(0, self.begun_ns.unwrap_or(0), sink);
         }
         if self.begun_ns.is_none() && !self.begin(&record) {
             return;
@@ -492,6 +502,7 @@ impl TraceBuilder {
         state.space = self.spaces.len() - 1;
         state.following = Following::Followed;
         state.abi = Abi::Native;
+        state.origin = Origin::Made;
         state.open = Openness::Outside;
         state.program = Program::JustBegun;
         self.emit(thread, EventKind::Exec, sink);
@@ -531,13 +542,15 @@ impl TraceBuilder {
     /// Begins a thread.
     fn clone_task(&mut self, fork: Forked, flags: u64, sink: Sink<'_>) -> Option<ThreadIndex> {
         let parent = *self.live.get(&fork.parent_tid)?;
-        let State { abi, space, owner, following, arrival, .. } = self.states[parent as usize];
+        let State { abi, space, owner, following, arrival, origin, .. } = self.states[parent as usize];
         let shares_memory = flags & CloneTask::VM != 0;
+        let origin = if shares_memory && origin != Origin::Made { Origin::MadeInside } else { Origin::Made };
         let space = if shares_memory { space } else { self.copy_space(space) };
         let is_unknown = !shares_memory && self.time_ns <= self.spaces[space].copies_unknown_until_ns;
         let following = if is_unknown { Following::Unknown } else { following };
         let (pid, tid) = (fork.pid, fork.tid);
-        let child = self.add_thread(State { pid, tid, owner, abi, space, following, arrival, ..State::default() });
+        let state = State { pid, tid, owner, abi, space, following, arrival, origin, ..State::default() };
+        let child = self.add_thread(state);
         self.threads[child as usize].name = self.threads[parent as usize].name.clone();
         self.emit(parent, EventKind::Clone(CloneTask { child, flags }), sink);
         Some(child)

@@ -3,12 +3,13 @@
 //! # Guarantee
 //! A thread's part begins with the memory call that it is inside of, if that is known; of what it did before, its end,
 //! its children and that call alone are told.
-
-use std::ops::Range;
+//!
+//! The same holds for a thread that was made meanwhile in memory that is still to be read, although all of it is seen:
+//! who found what it unmapped may have mapped something there since, and nobody tells of that.
 
 use faultless_trace::{Area, CallEnter, EventKind, Mapped, SpaceState, ThreadIndex};
 
-use super::{Abi, Arrival, Known, Opening, Openness, Setting, Sink, State, TraceBuilder, asks_for_huge_pages};
+use super::{Abi, Arrival, Known, Opening, Openness, Origin, Setting, Sink, State, TraceBuilder, asks_for_huge_pages};
 use crate::company::Company;
 use crate::joining::Joined;
 use crate::numbers;
@@ -53,7 +54,8 @@ impl TraceBuilder {
             let abi = if company.is_foreign(member.pid) { Abi::Foreign } else { Abi::Native };
             self.has_foreign_calls |= abi == Abi::Foreign;
             let (pid, tid, open, space) = (member.pid, member.tid, Openness::Unknown, nr_spaces + seen);
-            let state = State { pid, tid, owner: tid, open, space, abi, arrival, was_found: true, ..State::default() };
+            let origin = Origin::Found;
+            let state = State { pid, tid, owner: tid, open, space, abi, arrival, origin, ..State::default() };
             let thread = self.add_thread(state);
             self.threads[thread as usize].name = member.name.clone();
         }
@@ -70,11 +72,10 @@ impl TraceBuilder {
             members.iter().for_each(|member| drop(self.early.remove(&member.tid)));
             let first = self.states.len();
             self.enter_company(&company);
-            self.arriving.push(first..self.states.len());
+            self.arriving.push((first, company.joined.began_ns));
         }
-        let begins = |threads: &mut Range<usize>| self.states[threads.start].arrival.began_ns <= now_ns;
-        let begun: Vec<_> = self.arriving.extract_if(.., begins).collect();
-        begun.into_iter().for_each(|threads| self.begin_joined(threads, sink));
+        let begun: Vec<_> = self.arriving.extract_if(.., |(_, began_ns)| *began_ns <= now_ns).collect();
+        begun.into_iter().for_each(|(first, began_ns)| self.begin_joined(first, began_ns, sink));
     }
 
     /// Returns what is known of an address space that was looked at.
@@ -89,30 +90,34 @@ impl TraceBuilder {
         known
     }
 
-    /// Takes what happened while processes were being joined. Of the threads that were found only their children, their
-    /// ends and the call that they are inside of matter; a child that was not found is watched by what it inherited,
-    /// and begins with the recording.
+    /// Takes what happened while processes were being joined. Of the threads in their memory only their children, their
+    /// ends and the call that they are inside of matter. The end of one that was found is not told: it is as if it had
+    /// ended before. A child that was not found is watched by what it inherited.
     pub(super) fn before_joining(&mut self, thread: ThreadIndex, record: Record, sink: Sink<'_>) {
-        let State { was_found: is_joined, arrival, .. } = self.states[thread as usize];
+        let State { origin, arrival, .. } = self.states[thread as usize];
         let is_kept = match record.body {
-            Body::Exited { tid } if is_joined => {
+            Body::Exited { tid } if origin == Origin::Found => {
                 self.live.remove(&tid);
                 false
             }
+            Body::Exited { .. } => true,
+            Body::Named { .. } => origin != Origin::Found,
             Body::Forked(fork) => record.time_ns >= arrival.complete_ns && !self.live.contains_key(&fork.tid),
             Body::Sample(_, Sample::NewTask { .. }) => self.forks.contains_key(&record.tid),
-            _ => !is_joined,
+            _ => origin == Origin::Made,
         };
+        // Only from when all events of a found thread were open is an exit surely seen.
+        let is_seen_whole = origin == Origin::MadeInside || record.time_ns >= arrival.open_ns;
         if self.is_double(thread, &record) {
             // Of what another event told of, only a thread's end counts.
         } else if is_kept {
             self.act(thread, record, sink);
-        } else if is_joined && record.time_ns >= arrival.open_ns {
+        } else if is_seen_whole {
             self.note_call(thread, record.body);
         }
     }
 
-    /// Keeps the call that a thread is inside of. Only from when all its events were open is an exit surely seen.
+    /// Keeps the call that a thread is inside of.
     fn note_call(&mut self, thread: ThreadIndex, body: Body) {
         let open = match body {
             Body::Sample(_, Sample::Enter { number, args }) => {
@@ -131,10 +136,13 @@ impl TraceBuilder {
         }
     }
 
-    /// Begins the recording of joined threads with the calls that they are inside of.
-    pub(super) fn begin_joined(&mut self, threads: Range<usize>, sink: Sink<'_>) {
-        for thread in threads {
-            let State { open, tid, .. } = self.states[thread];
+    /// Begins the part of threads that begins now, from this one on, with the calls that they are inside of.
+    pub(super) fn begin_joined(&mut self, first: usize, began_ns: u64, sink: Sink<'_>) {
+        for thread in first..self.states.len() {
+            let State { open, tid, arrival, .. } = self.states[thread];
+            if arrival.began_ns != began_ns {
+                continue;
+            }
             // Neither an enter nor an exit was seen since it slept in the call, so it is there all the time.
             let asleep =
                 || self.inside.get(&tid).and_then(|&(number, args)| self.memory_call(thread as u32, number, args));

@@ -471,12 +471,48 @@ fn who_is_joined_later_is_followed_from_then_on() {
             fault(92, BEGAN_NS + LATER_NS + 300),
         ],
     );
-    assert_eq!(faulters(&told), [91, ROOT, 90], "the last one's memory was copied while it was read");
+    assert_eq!(faulters(&told), [ROOT, 90], "the last one's memory was copied while it was read");
     assert_eq!(told.summary.lost, 0);
     let entered = told.events.iter().find(|event| matches!(event.kind, EventKind::CallEnter(_))).expect("it is inside");
     assert_eq!((told.summary.threads[entered.thread as usize].tid, entered.time_ns), (90, LATER_NS + 100));
     let [_, late] = &told.summary.snapshot.spaces[..] else { panic!("two were joined") };
     assert_eq!((late.threads.as_slice(), late.joined_ns, late.window.ended_ns), (&[1][..], LATER_NS, LATER_NS + 100));
+}
+
+#[test]
+fn who_is_made_in_memory_that_is_still_to_be_read_begins_with_the_others() {
+    const THREAD: u64 = CloneTask::VM | CloneTask::THREAD;
+    for (whose, event, after_ns) in [(ROOT, 1, 0), (90, 0, LATER_NS)] {
+        let (complete_ns, began_ns) = (COMPLETE_NS + after_ns, BEGAN_NS + after_ns);
+        let made = |pid, tid, time_ns, flags| {
+            let new_task = Sample::NewTask { outer_tid: 1000 + tid, flags };
+            [fork(whose, pid, tid, time_ns), sample(whose, time_ns + 1, new_task)]
+        };
+        let enter = Sample::Enter { number: libc::SYS_munmap, args: [7, 8, 0, 0, 0, 0] };
+        let exit = Sample::Exit { number: libc::SYS_munmap, result: 0 };
+        let records: [Vec<Record>; 8] = [
+            // What the first unmaps, one that was found may map anew, before anybody tells of it.
+            made(whose, 91, complete_ns + 100, THREAD).into(),
+            vec![sample(91, complete_ns + 110, enter), sample(91, complete_ns + 120, exit)],
+            vec![fault(91, complete_ns + 130), record(91, complete_ns + 140, Body::Exited { tid: 91 })],
+            // The second is inside of a call when the memory's part begins.
+            made(whose, 92, complete_ns + 200, THREAD).into(),
+            vec![sample(92, complete_ns + 210, enter)],
+            // The third leaves for memory of its own.
+            made(93, 93, complete_ns + 300, CloneTask::VM).into(),
+            vec![fault(93, complete_ns + 310), exec(93, complete_ns + 320), fault(93, complete_ns + 330)],
+            vec![sample(92, began_ns + 100, exit), fault(92, began_ns + 200)],
+        ];
+        let records = records.into_iter().flatten().map(|record| of(event, record)).collect();
+        let told = tell_with(vec![newcomer(90, LATER_NS)], records);
+        assert_eq!((faulters(&told), told.summary.lost), (vec![93, 92], 0));
+        let is_call = |event: &&Event| matches!(event.kind, EventKind::CallEnter(_) | EventKind::CallExit(_));
+        let who = |event: &Event| told.summary.threads[event.thread as usize].tid;
+        let calls: Vec<_> = told.events.iter().filter(is_call).map(who).collect();
+        assert_eq!(calls, [92, 92]);
+        let ends = told.events.iter().filter(|event| event.kind == EventKind::Exit);
+        assert_eq!(ends.map(who).collect::<Vec<_>>(), [91]);
+    }
 }
 
 #[test]
