@@ -11,7 +11,6 @@ use std::process::ExitCode;
 
 use faultless_bench::measure::{self, BenchArm, BenchOutcome, BenchSetup, Length, Mode, Pinning};
 use faultless_bench::report::bench::{self, BenchReport};
-use faultless_machine::designs::DEFAULT_SEMAPHORE;
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
@@ -233,10 +232,6 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<B
     if is_simulated && args.design.is_empty() {
         designs.retain(|design| design != HOST_DESIGN);
     }
-    let semaphores = match args.semaphore.as_slice() {
-        [] => vec![DEFAULT_SEMAPHORE.to_owned()],
-        asked => choose::semaphores(asked)?,
-    };
     let cpus = cpus(args, &machine);
     let alone = (args.ceiling && !cpus.contains(&1)).then_some(1);
     let cpus: Vec<usize> = alone.into_iter().chain(cpus).collect();
@@ -252,7 +247,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<B
         jobs: args.machine.jobs(),
         specs,
         designs,
-        semaphores,
+        semaphores: choose::asked_semaphores(&args.semaphore)?,
         cpus: distinct(&cpus),
         mode: if args.processes { Mode::Processes } else { Mode::Threads },
         runs: args.spread.unwrap_or(args.runs) as usize,
@@ -265,7 +260,7 @@ fn setup(args: &BenchArgs, machine: MachineChoice, specs: Vec<Spec>) -> Result<B
             Pin::Never => Pinning::Never,
         },
         memory_bytes: args.memory,
-        placement: args.placement.chosen(),
+        placement: args.placement.asked(),
         has_ceiling: args.ceiling,
         draws,
         has_sensitivity: args.sensitivity,

@@ -23,8 +23,13 @@ pub fn known(kind: &str, asked: &[String], names: Vec<&'static str>) -> Result<V
 
 /// Returns the semaphores that were asked for, by one of their names, or all.
 pub fn semaphores(asked: &[String]) -> Result<Vec<String>, Failure> {
+    known("semaphore", &asked_semaphores(asked)?, SEMAPHORES.to_vec())
+}
+
+/// Returns the semaphores that were asked for, by one of their names; none if each design is to have its own.
+pub fn asked_semaphores(asked: &[String]) -> Result<Vec<String>, Failure> {
     let listed: Vec<String> = asked.iter().map(|name| semaphore(name)).collect::<Result<_, _>>()?;
-    known("semaphore", &listed, SEMAPHORES.to_vec())
+    Ok(distinct(&listed))
 }
 
 /// Returns the name in the list of a semaphore that was asked for by one of its names.

@@ -1,12 +1,13 @@
 //! `faultless workloads` and `faultless designs`: what there is to choose from.
 
 use std::io::Write;
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, SEMAPHORES};
 use faultless_machine::designs::{HOST_DESIGN, design_lines};
+use faultless_machine::designs::{SEMAPHORES, semaphore_of};
 use faultless_results::columns;
 use faultless_workloads::WORKLOADS;
 
@@ -42,16 +43,25 @@ pub fn workloads(args: &ListArgs) -> Result<ExitCode, Failure> {
 
 /// Lists the designs.
 pub fn designs(args: &ListArgs) -> Result<ExitCode, Failure> {
-    let semaphores = |name: &str| if name == HOST_DESIGN { "its own".into() } else { SEMAPHORES.join(" ") };
+    let semaphores = |name: &str| match name {
+        HOST_DESIGN => "its own".to_owned(),
+        name => own_first(semaphore_of(name)),
+    };
     let rows = design_lines().map(|design| {
         [design.name.to_owned(), design.fault.to_owned(), design.source.to_owned(), semaphores(design.name)]
     });
     let rows = rows.collect();
     List { headings: ["design", "a fault", "from", "semaphores"], rows }.print(args)?;
     if args.format == Format::Human && args.out.is_none() {
-        println!("\nThe semaphore is {DEFAULT_SEMAPHORE} unless --semaphore says otherwise.");
+        println!("\nThe first semaphore is the design's unless --semaphore says otherwise.");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the names of all semaphores, this one first.
+fn own_first(own: &'static str) -> String {
+    let others = SEMAPHORES.iter().copied().filter(|name| *name != own);
+    iter::once(own).chain(others).collect::<Vec<_>>().join(" ")
 }
 
 impl<const N: usize> List<N> {

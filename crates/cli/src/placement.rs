@@ -7,16 +7,16 @@ use faultless_bench::measure::PlacementPolicy;
 /// The arguments of whoever runs workloads.
 #[derive(Args)]
 pub struct PlacementArgs {
-    /// Where address spaces put mappings that may lie anywhere; the host's kernel puts its own where it does. Example:
-    /// --placement spread
-    #[arg(long, value_name = "POLICY", value_enum, default_value = "linux")]
-    placement: Policy,
+    /// Where address spaces put mappings that may lie anywhere; the host's kernel puts its own where it does. Without
+    /// it, auto under faultless-ranges and linux under all others. Example: --placement spread
+    #[arg(long, value_name = "POLICY", value_enum)]
+    placement: Option<Policy>,
 }
 
 impl PlacementArgs {
-    /// Returns the policy.
-    pub fn chosen(&self) -> PlacementPolicy {
-        self.placement.0
+    /// Returns the policy, if one was asked for.
+    pub fn asked(&self) -> Option<PlacementPolicy> {
+        self.placement.map(|policy| policy.0)
     }
 }
 

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::DESIGNS;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, DESIGNS};
 use faultless_machine::host;
 use faultless_outline::{OUTLINE, outline};
 use faultless_plan::processes;
@@ -65,7 +65,7 @@ pub struct ReplayArgs {
     design: Vec<String>,
 
     /// Semaphores beneath the designs. Example: --semaphore rwsem-2012,rwsem-v8
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     semaphore: Vec<String>,
 
     #[command(flatten)]
@@ -205,7 +205,7 @@ fn setup(args: &ReplayArgs) -> Result<ReplaySetup, Failure> {
         machine,
         jobs: args.machine.jobs(),
         designs: distinct(&args.design),
-        semaphores: choose::semaphores(&args.semaphore)?,
+        semaphores: choose::asked_semaphores(&args.semaphore)?,
         cpus: distinct(&cpus),
         runs: args.runs as usize,
         seed: args.seed,

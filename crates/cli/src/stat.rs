@@ -15,8 +15,8 @@ use faultless_bench::measure::{self, Mode, PlacementPolicy};
 use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_set};
 use faultless_bench::stat::{self, Locks, NO_DESIGN, StatArm, StatOutcome, StatSetup, Subject, Tap};
 use faultless_linux::space::on_interrupt;
+use faultless_machine::designs::DEFAULT_DESIGN;
 use faultless_machine::designs::HOST_DESIGN;
-use faultless_machine::designs::{DEFAULT_DESIGN, DEFAULT_SEMAPHORE};
 use faultless_machine::events;
 use faultless_machine::host;
 use faultless_machine::simulated::MachineChoice;
@@ -71,7 +71,7 @@ pub struct StatArgs {
     design: Vec<String>,
 
     /// Semaphores beneath the designs. Example: --semaphore rwsem-2012
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_SEMAPHORE)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     semaphore: Vec<String>,
 
     /// The machine to run on: native, a simulated one of `faultless machines`, or a machine file.
@@ -162,7 +162,9 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
         spec.name += &format!("{} --scheme {}{}", args.high.typed(), high.scheme, args.kmap.typed());
     }
     let is_maps = matches!(subject, Subject::KernelMaps { .. });
-    if args.placement.chosen() != PlacementPolicy::Linux && !matches!(subject, Subject::Workload { .. }) {
+    if args.placement.asked().is_some_and(|policy| policy != PlacementPolicy::Linux)
+        && !matches!(subject, Subject::Workload { .. })
+    {
         return Err(Failure::usage(
             "--placement is for workloads: a trace says where everything lies, and kernel maps have no choice",
         ));
@@ -173,14 +175,14 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
     let events = if is_maps && !has_choice { Vec::new() } else { events };
     Ok(StatSetup {
         designs,
-        semaphores: choose::semaphores(&args.semaphore)?,
+        semaphores: choose::asked_semaphores(&args.semaphore)?,
         cpus: distinct(&cpus),
         events,
         runs: args.runs as usize,
         seed: args.seed,
         locks: if args.locks { Locks::Watched } else { Locks::Unwatched },
         memory_bytes: args.memory,
-        placement: args.placement.chosen(),
+        placement: args.placement.asked(),
         high,
         pace: args.high.pace(),
         replayer: &AllDesigns,

@@ -79,6 +79,23 @@ fn a_semaphore_answers_to_its_other_name() {
 }
 
 #[test]
+fn each_design_stands_on_what_it_is_made_for_unless_told() {
+    let designs = ["malloc1", "--machine", "xeon-40", "--cpus", "2", "-r", "1", "-d", "100us", "--format", "json"];
+    let beneath = |more: &[&str]| {
+        let output = bench(&[&designs[..], &["--design", "mmap-sem,faultless-ranges"], more].concat());
+        let set: Value = serde_json::from_str(&out(&output)).expect("JSON");
+        let rates = set["results"].as_array().unwrap().iter().filter(|result| result["metric"] == "ops_per_s");
+        let pair = |result: &Value| (result["semaphore"].clone(), result["params"]["placement"].clone());
+        rates.map(pair).collect::<Vec<_>>()
+    };
+    let (linux, auto) = ((Value::from("rwsem-v8"), Value::Null), (Value::from("rwsem-v8+bravo"), Value::from("auto")));
+    assert_eq!(beneath(&[]), [linux, auto.clone()]);
+    let told = (Value::from("handoff"), Value::Null);
+    assert_eq!(beneath(&["--semaphore", "handoff", "--placement", "linux"]), [told.clone(), told]);
+    assert_eq!(beneath(&["--semaphore", "rwsem-v8+bravo", "--placement", "auto"]), [auto.clone(), auto]);
+}
+
+#[test]
 fn unknown_names_end_with_the_nearest_and_the_list() {
     for (arguments, words) in [
         (&["maloc1"][..], &["maloc1", "malloc1", "page_fault1"][..]),

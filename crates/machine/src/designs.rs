@@ -4,6 +4,7 @@ pub use faultless_results::designs::DesignLine;
 use faultless_results::designs::LINES;
 use faultless_sync::Generation;
 pub use faultless_sync::SEMAPHORES;
+use faultless_vm::PlacementPolicy;
 pub use faultless_vm::registry::DESIGNS;
 
 /// The design that is the host's kernel.
@@ -12,8 +13,35 @@ pub const HOST_DESIGN: &str = "linux";
 /// The design where one alone is meant and none is named: the one that an instance has by default.
 pub const DEFAULT_DESIGN: &str = "vma-lock";
 
-/// The semaphore beneath a design unless another is asked for: the one that Linux had when the designs met.
+/// The semaphore beneath most designs unless another is asked for: the one that Linux had when the designs met.
 pub const DEFAULT_SEMAPHORE: &str = "rwsem-v8";
+
+/// What a design is made for, if that is not what Linux has: each call of two that meet nowhere takes the semaphore for
+/// reading, and mappings of two CPUs lie apart.
+const SIDE_BY_SIDE: (&str, PlacementPolicy) = ("rwsem-v8+bravo", PlacementPolicy::Auto);
+
+/// Returns the semaphore beneath a design unless another is asked for.
+pub fn semaphore_of(design: &str) -> &'static str {
+    made_for(design).map_or(DEFAULT_SEMAPHORE, |(semaphore, _)| semaphore)
+}
+
+/// Returns where a design's address spaces put mappings unless another policy is asked for.
+pub fn placement_of(design: &str) -> PlacementPolicy {
+    made_for(design).map_or(PlacementPolicy::Linux, |(_, placement)| placement)
+}
+
+fn made_for(design: &str) -> Option<(&'static str, PlacementPolicy)> {
+    (design == "faultless-ranges").then_some(SIDE_BY_SIDE)
+}
+
+/// Returns the semaphores beneath a design: those that were asked for, or its own; the host's kernel has no choice.
+pub fn semaphores_beneath(design: &str, asked: &[String]) -> Vec<Option<String>> {
+    match asked {
+        _ if design == HOST_DESIGN => vec![None],
+        [] => vec![Some(semaphore_of(design).to_owned())],
+        asked => asked.iter().cloned().map(Some).collect(),
+    }
+}
 
 /// Returns the name under which [`SEMAPHORES`] has a semaphore, which may have another one, too.
 pub fn semaphore_named(name: &str) -> Option<&'static str> {
@@ -45,6 +73,16 @@ mod tests {
         assert!(SEMAPHORES.iter().all(|name| semaphore_named(name) == Some(name)));
         assert_eq!(semaphore_named("rwsem-v8-p8"), Some("rwsem-v8-no-optspin"));
         assert_eq!(semaphore_named("rwsem-v8-p2"), None);
+    }
+
+    #[test]
+    fn who_asks_for_no_semaphore_gets_the_designs_own() {
+        let asked = ["handoff".to_owned(), "rwsem-2012".to_owned()];
+        assert_eq!(semaphores_beneath("mmap-sem", &[]), [Some(DEFAULT_SEMAPHORE.to_owned())]);
+        assert_eq!(semaphores_beneath("mmap-sem", &asked), asked.clone().map(Some));
+        assert_eq!(semaphores_beneath(HOST_DESIGN, &asked), [None]);
+        assert!(DESIGNS.iter().all(|design| semaphore_named(semaphore_of(design)) == Some(semaphore_of(design))));
+        assert!(DESIGNS.iter().any(|design| placement_of(design) != PlacementPolicy::Linux));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use faultless_trace::Trace;
 
 use crate::patterned::{self, Filling, Patterned};
 use crate::{Checking, Mismatch, PassResult, ReplayError, Settings, pass_natively, pass_on_host, simulated_pass};
-use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{HOST_DESIGN, semaphore_of};
 use faultless_machine::session::{in_turns, under_seeds};
 use faultless_machine::simulated::{MachineChoice, MachineError, in_parallel};
 use faultless_plan as plan;
@@ -24,7 +24,7 @@ use faultless_plan::{Losses, Options, Pace, Plan, PlanError, Totals};
 pub struct ReplaySetup {
     /// Designs by name.
     pub designs: Vec<String>,
-    /// Semaphores by name.
+    /// Semaphores by name; none: each design has its own.
     pub semaphores: Vec<String>,
     /// How many threads run at once at most; one arm for each number.
     pub cpus: Vec<usize>,
@@ -173,10 +173,18 @@ impl ReplaySetup {
             |cpus: usize, semaphore: &String, design: String| ReplayArm { design, semaphore: semaphore.clone(), cpus };
         let mut arms = Vec::new();
         for &cpus in &self.cpus {
-            let ours =
-                || self.designs.iter().filter(|design| *design != HOST_DESIGN).flat_map(|design| self.ways(design));
-            let pairs = self.semaphores.iter().flat_map(|semaphore| ours().map(move |design| (semaphore, design)));
-            arms.extend(pairs.map(|(semaphore, design)| arm(cpus, semaphore, design)));
+            let ours = || self.designs.iter().filter(|design| *design != HOST_DESIGN);
+            let named = |semaphore: &String| {
+                ours().flat_map(|design| self.ways(design)).map(|way| arm(cpus, semaphore, way)).collect::<Vec<_>>()
+            };
+            arms.extend(self.semaphores.iter().flat_map(named));
+            if self.semaphores.is_empty() {
+                let own = |design: &String| {
+                    let semaphore = semaphore_of(design).to_owned();
+                    self.ways(design).into_iter().map(|way| arm(cpus, &semaphore, way)).collect::<Vec<_>>()
+                };
+                arms.extend(ours().flat_map(own));
+            }
             // The host has one arm, whatever the semaphores.
             let hosts = self.designs.iter().filter(|design| *design == HOST_DESIGN);
             arms.extend(hosts.map(|design| arm(cpus, &String::new(), design.clone())));

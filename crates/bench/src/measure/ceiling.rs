@@ -112,7 +112,7 @@ mod tests {
             seed: 1,
             pinning: Pinning::Never,
             memory_bytes: None,
-            placement: crate::measure::PlacementPolicy::Linux,
+            placement: None,
             has_ceiling: true,
             draws: None,
             has_sensitivity: false,

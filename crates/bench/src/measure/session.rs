@@ -20,7 +20,7 @@ use super::simulated::once_simulated;
 use super::site::{HostSite, Pinning};
 use super::vm::once;
 use crate::spread::Draws;
-use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{HOST_DESIGN, placement_of, semaphores_beneath};
 use faultless_machine::session::{in_turns, under_seeds};
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
 use faultless_pass::Replayer;
@@ -37,7 +37,7 @@ pub struct BenchSetup {
     pub specs: Vec<Spec>,
     /// Designs by name; [`HOST_DESIGN`] is the host's kernel.
     pub designs: Vec<String>,
-    /// Semaphores by name.
+    /// Semaphores by name; none: each design has its own.
     pub semaphores: Vec<String>,
     /// CPUs; one arm for each number.
     pub cpus: Vec<usize>,
@@ -55,8 +55,8 @@ pub struct BenchSetup {
     pub pinning: Pinning,
     /// Physical memory of a run; as much as each workload needs unless said.
     pub memory_bytes: Option<usize>,
-    /// Where address spaces put mappings.
-    pub placement: PlacementPolicy,
+    /// Where address spaces put mappings; where the design does unless said.
+    pub placement: Option<PlacementPolicy>,
     /// Whether to say what the machine could do at most: then one of the numbers of CPUs is 1.
     pub has_ceiling: bool,
     /// Machines as the simulated one may be: one for each run. None: each run has the machine as its file says.
@@ -177,15 +177,16 @@ impl BenchSetup {
         for (spec, &cpus) in self.specs.iter().flat_map(|spec| self.cpus.iter().map(move |cpus| (spec, cpus))) {
             let can_run = |design: &&String| *design != HOST_DESIGN || spec.settings.refpage.variant.is_known_to_host();
             for design in self.designs.iter().filter(can_run) {
-                let semaphores: Vec<Option<String>> = match design.as_str() {
-                    HOST_DESIGN => vec![None],
-                    _ => self.semaphores.iter().cloned().map(Some).collect(),
-                };
                 let arm = |semaphore| BenchArm { spec: spec.clone(), design: design.clone(), semaphore, cpus };
-                arms.extend(semaphores.into_iter().map(arm));
+                arms.extend(semaphores_beneath(design, &self.semaphores).into_iter().map(arm));
             }
         }
         arms
+    }
+
+    /// Returns where a design's address spaces put mappings.
+    pub fn placement_under(&self, design: &str) -> PlacementPolicy {
+        self.placement.unwrap_or_else(|| placement_of(design))
     }
 
     fn check(&self) -> Result<(), SessionError> {
@@ -207,7 +208,7 @@ impl BenchSetup {
             mode: self.mode,
             length: self.length,
             memory_bytes: self.memory_bytes,
-            placement: self.placement,
+            placement: self.placement_under(&arm.design),
             replayer: Some(self.replayer),
         }
     }

@@ -9,7 +9,7 @@ use faultless_workloads::Spec;
 
 use crate::measure::Mode;
 use crate::{high, kmap};
-use faultless_machine::designs::HOST_DESIGN;
+use faultless_machine::designs::{placement_of, semaphores_beneath};
 use faultless_machine::simulated::MachineChoice;
 use faultless_machine::watch::LockTable;
 use faultless_pass::Replayer;
@@ -102,9 +102,9 @@ pub struct StatSetup {
     pub subject: Subject,
     /// The machine.
     pub machine: MachineChoice,
-    /// Designs by name; [`HOST_DESIGN`] is the host's kernel.
+    /// Designs by name; [`HOST_DESIGN`](faultless_machine::designs::HOST_DESIGN) is the host's kernel.
     pub designs: Vec<String>,
-    /// Semaphores by name.
+    /// Semaphores by name; none: each design has its own.
     pub semaphores: Vec<String>,
     /// CPUs; one arm for each number.
     pub cpus: Vec<usize>,
@@ -118,8 +118,8 @@ pub struct StatSetup {
     pub locks: Locks,
     /// Physical memory; as much as the subject needs unless said.
     pub memory_bytes: Option<usize>,
-    /// Where a workload's address spaces put mappings.
-    pub placement: PlacementPolicy,
+    /// Where a workload's address spaces put mappings; where the design does unless said.
+    pub placement: Option<PlacementPolicy>,
     /// What of it has no addresses, if anything; of workloads on simulated machines.
     pub high: Option<high::Memory>,
     /// Whether compilers compute as recorded, where memory is high.
@@ -177,12 +177,17 @@ impl StatSetup {
     pub fn arms(&self) -> Vec<StatArm> {
         let mut arms = Vec::new();
         for (&cpus, design) in self.cpus.iter().flat_map(|cpus| self.designs.iter().map(move |design| (cpus, design))) {
-            let semaphores: Vec<Option<String>> = match design.as_str() {
-                HOST_DESIGN | NO_DESIGN => vec![None],
-                _ => self.semaphores.iter().cloned().map(Some).collect(),
+            let semaphores = match design.as_str() {
+                NO_DESIGN => vec![None],
+                design => semaphores_beneath(design, &self.semaphores),
             };
             arms.extend(semaphores.into_iter().map(|semaphore| StatArm { design: design.clone(), semaphore, cpus }));
         }
         arms
+    }
+
+    /// Returns where a design's address spaces put a workload's mappings.
+    pub fn placement_under(&self, design: &str) -> PlacementPolicy {
+        self.placement.unwrap_or_else(|| placement_of(design))
     }
 }

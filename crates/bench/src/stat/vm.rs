@@ -203,7 +203,7 @@ pub(super) fn job(setup: &StatSetup, arm: &StatArm, spec: &Spec, duration_ns: u6
         mode,
         length: Length::Fixed(duration_ns),
         memory_bytes: setup.memory_bytes,
-        placement: setup.placement,
+        placement: setup.placement_under(&arm.design),
         replayer: Some(setup.replayer),
     }
 }

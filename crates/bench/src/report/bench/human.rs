@@ -4,12 +4,13 @@
 //! Each rate is a mean with its relative standard deviation; one with a disturbed run is marked, an arm without a run
 //! says so. The last lines say who wins, by how much, how sure that is, and why.
 
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, HOST_DESIGN, placement_of, semaphore_of};
 use faultless_machine::info;
 use std::io::{self, Write};
 
 use super::BenchReport;
 use super::rows::{NR_NAMES, ceiling, curves, interval, latency, moved_by, range, rate, rows};
-use crate::measure::{AGREEMENT, BenchArmResult, Length, Mode, PlacementPolicy, Run};
+use crate::measure::{AGREEMENT, BenchArmResult, BenchSetup, Length, Mode, PlacementPolicy, Run};
 use faultless_results::Unit;
 use faultless_results::stats::summarize;
 use faultless_results::{NOT_CONVERGED, columns, verdict};
@@ -70,9 +71,7 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         Mode::Processes => "processes, an address space each",
     };
     writeln!(out, "workers   {mode}")?;
-    if setup.placement != PlacementPolicy::Linux {
-        writeln!(out, "placement {}", setup.placement)?;
-    }
+    write_beneath(setup, out)?;
     let duration = length(setup.length);
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
     if report.machine.simulated {
@@ -83,6 +82,26 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
     }
     writeln!(out, "runs      {runs} of each, {duration}, in turn, after {warm_ups} to warm up; seed {seed}\n")
+}
+
+/// Writes what is beneath the designs, where that is not what is beneath most of them.
+fn write_beneath(setup: &BenchSetup, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(placement) = setup.placement.filter(|&placement| placement != PlacementPolicy::Linux) {
+        writeln!(out, "placement {placement}")?;
+    }
+    for design in setup.designs.iter().filter(|design| *design != HOST_DESIGN) {
+        let own = setup.semaphores.is_empty().then(|| semaphore_of(design));
+        let semaphore =
+            own.filter(|&semaphore| semaphore != DEFAULT_SEMAPHORE).map(|semaphore| format!("over {semaphore}"));
+        let own = setup.placement.is_none().then(|| placement_of(design));
+        let placement = own.filter(|&placement| placement != PlacementPolicy::Linux);
+        let parts: Vec<_> =
+            semaphore.into_iter().chain(placement.map(|placement| format!("placement {placement}"))).collect();
+        if !parts.is_empty() {
+            writeln!(out, "beneath   {design}: {}", parts.join(", "))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns how long runs are.

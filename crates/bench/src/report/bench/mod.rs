@@ -77,7 +77,7 @@ pub fn result_set(report: &BenchReport<'_>) -> ResultSet {
         "runs": setup.runs,
         "warm_up_runs": setup.warm_ups,
         "region_bytes": setup.specs.iter().map(|spec| spec.settings.region_bytes).collect::<Vec<_>>(),
-        "placement": setup.placement.name(),
+        "placement": setup.placement.map(PlacementPolicy::name),
         "interrupted": outcome.was_interrupted,
         ABOUT: about(setup),
     }));
@@ -168,8 +168,9 @@ fn counters(result: &BenchArmResult) -> std::collections::BTreeMap<String, u64> 
 fn circumstances(report: &BenchReport<'_>, result: &BenchArmResult) -> Map<String, Value> {
     let runs = result.runs.iter();
     let mut params = params(&result.arm.spec.name);
-    if report.setup.placement != PlacementPolicy::Linux {
-        params.insert("placement".into(), report.setup.placement.name().into());
+    let placement = report.setup.placement_under(&result.arm.design);
+    if placement != PlacementPolicy::Linux {
+        params.insert("placement".into(), placement.name().into());
     }
     let mut all = object(json!({
         "run_delay_ns": runs.clone().map(|run| run.run_delay_ns).collect::<Vec<_>>(),

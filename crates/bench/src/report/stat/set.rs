@@ -94,20 +94,21 @@ fn measured(
         unit: unit.name().into(),
         samples,
         counters: sums(arm).into_iter().collect(),
-        more: flags(report.setup).into_iter().map(|flags| (PARAMS.to_owned(), flags.into())).collect(),
+        more: flags(report.setup, &arm.arm.design).into_iter().map(|flags| (PARAMS.to_owned(), flags.into())).collect(),
     })
 }
 
 /// Returns the flags that say what runs, if there are any.
-fn flags(setup: &StatSetup) -> Option<Map<String, Value>> {
+fn flags(setup: &StatSetup, design: &str) -> Option<Map<String, Value>> {
     let mut flags = match (&setup.subject, &setup.high) {
         (Subject::KernelMaps { scheme, load, .. }, _) => load.params(scheme),
         (_, Some(high)) => high.params(),
         (Subject::Workload { spec, .. }, None) => params(&spec.name),
         (Subject::Trace { .. }, None) => Map::new(),
     };
-    if setup.placement != PlacementPolicy::Linux {
-        flags.insert("placement".into(), setup.placement.name().into());
+    let placement = setup.placement_under(design);
+    if placement != PlacementPolicy::Linux && matches!(setup.subject, Subject::Workload { .. }) {
+        flags.insert("placement".into(), placement.name().into());
     }
     Some(flags).filter(|flags| !flags.is_empty())
 }
