@@ -360,7 +360,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
 
     /// Says whether parts were ever given out; a hint, but to who holds something.
     #[inline]
-    fn may_be_divided(&self) -> bool {
+    pub fn may_be_divided(&self) -> bool {
         // Relaxed: who needs to know looks again under the semaphore.
         self.state.load(Ordering::Relaxed) != UNDIVIDED
     }

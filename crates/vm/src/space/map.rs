@@ -40,7 +40,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Makes an area, or a part of one; returns where it is, and the flags that were asked for.
     pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
-        if D::Lock::DIVIDES {
+        if D::Lock::DIVIDES && self.lock.may_be_divided() {
             return self.try_again(|| self.map_part(request, len));
         }
         self.try_again(|| {

@@ -73,6 +73,11 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn is_divided(&self) -> bool {
         false
     }
+    /// Says whether such were ever let in; a hint, but to who has something.
+    #[inline]
+    fn may_be_divided(&self) -> bool {
+        false
+    }
     /// Locks the part that `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says
     /// nothing, or a part that is not inside the lane of `near`. With a part comes that lock.
     #[track_caller]

@@ -146,6 +146,11 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         self.lock.is_divided()
     }
 
+    #[inline]
+    fn may_be_divided(&self) -> bool {
+        self.lock.may_be_divided()
+    }
+
     #[track_caller]
     fn write_part(
         &self,
@@ -212,7 +217,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         range: PageRange,
         added: Additions,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
-        if !D::Lock::DIVIDES {
+        if !(D::Lock::DIVIDES && self.lock.may_be_divided()) {
             return (self.write_settled(range.addresses()), None);
         }
         self.write_claimed(range.start(), &mut || Some((range, added)))
