@@ -8,7 +8,7 @@ use faultless_bench::measure::PlacementPolicy;
 #[derive(Args)]
 pub struct PlacementArgs {
     /// Where address spaces put mappings that may lie anywhere; the host's kernel puts its own where it does. Without
-    /// it, auto under faultless-ranges and linux under all others. Example: --placement spread
+    /// it, auto under faultless and linux under all others. Example: --placement spread
     #[arg(long, value_name = "POLICY", value_enum)]
     placement: Option<Policy>,
 }

@@ -82,7 +82,7 @@ fn a_semaphore_answers_to_its_other_name() {
 fn each_design_stands_on_what_it_is_made_for_unless_told() {
     let designs = ["malloc1", "--machine", "xeon-40", "--cpus", "2", "-r", "1", "-d", "100us", "--format", "json"];
     let beneath = |more: &[&str]| {
-        let output = bench(&[&designs[..], &["--design", "mmap-sem,faultless-ranges"], more].concat());
+        let output = bench(&[&designs[..], &["--design", "mmap-sem,faultless"], more].concat());
         let set: Value = serde_json::from_str(&out(&output)).expect("JSON");
         let rates = set["results"].as_array().unwrap().iter().filter(|result| result["metric"] == "ops_per_s");
         let pair = |result: &Value| (result["semaphore"].clone(), result["params"]["placement"].clone());

@@ -28,12 +28,12 @@ pub static LINES: [DesignLine; 8] = [
     line("spf-v9", "as spf-v11, but gives up too where the page-table lock is busy", "the 2018 series, version 9"),
     line("spf-v11", "index lock, area reference, sequence count; gives up to mmap-sem", "the 2018 series, version 11"),
     line("vma-lock", "RCU lookup, then the area's own read lock", "Linux 6.4 to today"),
+    line("faultless-queued", "as faultless, but its map calls queue", "this project"),
     line(
         "faultless",
-        "takes no lock in the fault: looks once for an announced change, which waits for faults",
+        "takes no lock: looks once for an announced change, which waits for faults; map calls go side by side",
         "this project",
     ),
-    line("faultless-ranges", "as faultless, with map calls about different parts side by side", "this project"),
     line("linux", "the host's kernel, by real system calls", "the machine it runs on"),
 ];
 

@@ -1,6 +1,6 @@
 //! The designs by name; the command, the oracle and the tests take them all from here.
 
-use crate::design::{Design, Faultless, FaultlessRanges, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use crate::design::{Design, Faultless, FaultlessQueued, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use crate::system::System;
 use core::fmt;
 use core::marker::PhantomData;
@@ -80,8 +80,8 @@ designs! {
     "spf-v9" => SpfV9,
     "spf-v11" => SpfV11,
     "vma-lock" => VmaLock,
+    "faultless-queued" => FaultlessQueued,
     "faultless" => Faultless,
-    "faultless-ranges" => FaultlessRanges,
 }
 
 /// Shows `visitor` the design of that name over the semaphore of that name.

@@ -9,7 +9,7 @@ use faultless_platform::native::HostRegion;
 use faultless_platform::{Processor, Threads};
 use faultless_sync::{Generation, Rwsem};
 use faultless_vm::design::{
-    Design, Faultless, FaultlessRanges, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
+    Design, Faultless, FaultlessQueued, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
 };
 use faultless_vm::registry::{DESIGNS, DesignVisitor, with_design};
 use faultless_vm::{
@@ -256,8 +256,8 @@ fn a_space_of_one_thread_locks_no_index_until_a_second_one_has_come() {
     assert_eq!(writes_of_mmap::<SpfV11<Rwsem<Count>>>(), locked);
     assert_eq!(writes_of_mmap::<SpfV9<Rwsem<Count>>>(), locked);
     assert_eq!(writes_of_mmap::<VmaLock<Rwsem<Count>>>(), [alone, beside, beside]);
-    assert_eq!(writes_of_mmap::<Faultless<Rwsem<Count>>>(), [alone, beside, beside]);
-    let [alone_of_ranges, ..] = writes_of_mmap::<FaultlessRanges<Rwsem<Count>>>();
+    assert_eq!(writes_of_mmap::<FaultlessQueued<Rwsem<Count>>>(), [alone, beside, beside]);
+    let [alone_of_ranges, ..] = writes_of_mmap::<Faultless<Rwsem<Count>>>();
     assert_eq!(alone_of_ranges, alone, "the table of parts is not used before");
 }
 
@@ -314,7 +314,7 @@ fn shared_writes_of_a_pair<D: Design<Count>>(placement: PlacementPolicy, semapho
 fn map_calls_in_two_lanes_write_no_line_in_common() {
     let in_lanes = |semaphore: &str| {
         let semaphore = Generation::named(semaphore).expect("registered");
-        shared_writes_of_a_pair::<FaultlessRanges<Rwsem<Count>>>(PlacementPolicy::Spread, semaphore)
+        shared_writes_of_a_pair::<Faultless<Rwsem<Count>>>(PlacementPolicy::Spread, semaphore)
     };
     // What counts is whether another CPU ever used a line: it looked whether this one is in an RCU section.
     let (bravo, word) = (in_lanes("rwsem-v8+bravo"), in_lanes("rwsem-v8"));
@@ -343,7 +343,7 @@ fn vma_lock_costs_what_its_table_says() {
 
 #[test]
 fn faultless_costs_what_its_table_says() {
-    check::<Faultless<Rwsem<Count>>>(
+    check::<FaultlessQueued<Rwsem<Count>>>(
         include_str!("../src/design/faultless.rs"),
         &[
             ("fault", [51, 1, 4, 1]),

@@ -13,7 +13,7 @@
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::Rwsem;
-use faultless_vm::design::{Design, Faultless, FaultlessRanges, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, FaultlessQueued, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     AddressRange, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, Populate, Protection, Space,
     VirtAddr, Vm,
@@ -36,8 +36,8 @@ const MOST: [(&str, [(u64, u64); CALLS.len()]); 7] = [
     ("spf-v9", [(1_050, 1_720), (980, 1_240), (1_890, 2_060), (1_050, 1_720), (1_160, 1_730)]),
     ("spf-v11", [(1_050, 1_720), (980, 1_240), (1_890, 2_060), (1_050, 1_720), (1_160, 1_730)]),
     ("vma-lock", [(1_040, 1_720), (990, 1_250), (1_890, 2_060), (1_040, 1_720), (1_160, 1_730)]),
-    ("faultless", [(1_090, 1_780), (1_030, 1_290), (1_970, 2_150), (1_090, 1_780), (1_240, 1_820)]),
-    ("faultless-ranges", [(1_420, 2_120), (1_150, 1_400), (2_260, 2_800), (1_420, 2_120), (1_530, 2_480)]),
+    ("faultless-queued", [(1_090, 1_780), (1_030, 1_290), (1_970, 2_150), (1_090, 1_780), (1_240, 1_820)]),
+    ("faultless", [(1_420, 2_120), (1_150, 1_400), (2_260, 2_800), (1_420, 2_120), (1_530, 2_480)]),
 ];
 /// What a build of more codegen units may take more: less is inlined.
 const OF_OTHER_BUILDS: f64 = 1.45;
@@ -104,8 +104,8 @@ fn run_under(design: &str, nr_beside: u64, counted: &str) {
         "spf-v9" => run::<SpfV9<Rwsem<Native>>>(nr_beside, counted),
         "spf-v11" => run::<SpfV11<Rwsem<Native>>>(nr_beside, counted),
         "vma-lock" => run::<VmaLock<Rwsem<Native>>>(nr_beside, counted),
+        "faultless-queued" => run::<FaultlessQueued<Rwsem<Native>>>(nr_beside, counted),
         "faultless" => run::<Faultless<Rwsem<Native>>>(nr_beside, counted),
-        "faultless-ranges" => run::<FaultlessRanges<Rwsem<Native>>>(nr_beside, counted),
         other => panic!("no design {other}"),
     }
 }

@@ -10,7 +10,7 @@ use faultless_explore::{Arena, Explore, Machine, Policy, Run, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::{PAGE_BYTES, Processor};
 use faultless_sync::{Generation, Rwsem};
-use faultless_vm::design::{Design, Faultless, FaultlessRanges, MapLock, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_vm::design::{Design, Faultless, FaultlessQueued, MapLock, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 use faultless_vm::{
     Access, AccessError, AddressRange, Advice, AreaFlags, Backing, Event, FetchError, Guest, Limits, MapOptions,
     MapRequest, Mode, ObjectHandle, ObjectSpec, PAGE, PageSource, Placement, PlacementPolicy, Populate, Protection,
@@ -333,12 +333,12 @@ macro_rules! for_each_design {
 
             #[test]
             fn faultless() {
-                run::<Faultless<Rwsem<Explore>>>();
+                run::<FaultlessQueued<Rwsem<Explore>>>();
             }
 
             #[test]
             fn faultless_ranges() {
-                run::<FaultlessRanges<Rwsem<Explore>>>();
+                run::<Faultless<Rwsem<Explore>>>();
             }
         }
     };
@@ -700,7 +700,7 @@ for_each_design!(a_page_is_in_memory_while_it_is_copied, D, {
 // A kernel that has taken a fault may take another one, for a copy to its program, without having been in guest.
 #[test]
 fn a_fault_is_waited_for_though_its_cpu_is_just_taken_out_of_the_spaces_set() {
-    type D = Faultless<Rwsem<Explore>>;
+    type D = FaultlessQueued<Rwsem<Explore>>;
     let base = AddressRange::new(VirtAddr::new(BASE), PAGE);
     let drop_page = |stage: &Stage<'_, D>| stage.advise(Advice::DontNeed);
     with_instance::<D>(|machine, vm| {
@@ -761,7 +761,7 @@ fn a_fault_is_waited_for_though_its_cpu_is_just_taken_out_of_the_spaces_set() {
 // A writer waits for nobody as long as no other CPU has looked; the first that does comes beside it.
 #[test]
 fn a_change_waits_for_a_cpu_that_faults_in_the_space_for_the_first_time() {
-    type D = Faultless<Rwsem<Explore>>;
+    type D = FaultlessQueued<Rwsem<Explore>>;
     let base = AddressRange::new(VirtAddr::new(BASE), PAGE);
     with_instance::<D>(|machine, vm| {
         // CPU 1 may use the space's tables, and has never looked at anything.

@@ -54,10 +54,10 @@ fn vma_lock() {
 
 #[test]
 fn faultless() {
-    soak("faultless");
+    soak("faultless-queued");
 }
 
 #[test]
 fn faultless_ranges() {
-    soak("faultless-ranges");
+    soak("faultless");
 }

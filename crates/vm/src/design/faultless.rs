@@ -96,7 +96,7 @@ pub trait Variant: 'static {
 pub struct Queued;
 
 impl Variant for Queued {
-    const NAME: &'static str = "faultless";
+    const NAME: &'static str = "faultless-queued";
     type Lock<P: System, S: RwSemaphore<P>> = WholeSpace<S>;
 }
 
@@ -104,14 +104,14 @@ impl Variant for Queued {
 pub struct SideBySide;
 
 impl Variant for SideBySide {
-    const NAME: &'static str = "faultless-ranges";
+    const NAME: &'static str = "faultless";
     type Lock<P: System, S: RwSemaphore<P>> = Ranges<P, S>;
 }
 
-/// Faults that write nothing shared; map calls queue.
-pub type Faultless<S> = Announced<S, Queued>;
-/// The same, with map calls of different parts side by side.
-pub type FaultlessRanges<S> = Announced<S, SideBySide>;
+/// Faults that write nothing shared; map calls of different parts side by side.
+pub type Faultless<S> = Announced<S, SideBySide>;
+/// The same faults; map calls queue.
+pub type FaultlessQueued<S> = Announced<S, Queued>;
 
 // SAFETY: a change is announced and then waits for the faults of all CPUs that use the space; those that begin later
 // see the announcement. A removed area is freed after the sections that found it.

@@ -6,13 +6,13 @@
 //!
 //! # How to add one
 //! Implement [`Design`] in a file of its own and name it in [`registry`](crate::registry). What map calls lock is a
-//! [`MapLock`]: [`WholeSpace`] of a semaphore, which leaves ranges alone; that of `faultless-ranges` is [`Ranges`].
+//! [`MapLock`]: [`WholeSpace`] of a semaphore, which leaves ranges alone; that of `faultless` is [`Ranges`].
 //!
 //! ```
 //! use faultless_platform::native::Native;
 //! use faultless_sync::Rwsem;
 //! use faultless_vm::design::{
-//!     Areas, DefaultDesign, Design, Faultless, FaultlessRanges, Map, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
+//!     Areas, DefaultDesign, Design, FaultlessQueued, Faultless, Map, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
 //! };
 //!
 //! fn name<D: Design<Native>>() -> &'static str {
@@ -21,8 +21,8 @@
 //! type Lock = Rwsem<Native>;
 //! let published = [name::<MmapSem<Lock>>(), name::<SpfSrcu<Lock>>(), name::<SpfV9<Lock>>(), name::<SpfV11<Lock>>()];
 //! assert_eq!(published, ["mmap-sem", "spf-srcu", "spf-v9", "spf-v11"]);
-//! assert_eq!([name::<VmaLock<Lock>>(), name::<Faultless<Lock>>()], ["vma-lock", "faultless"]);
-//! assert_eq!(name::<FaultlessRanges<Lock>>(), "faultless-ranges");
+//! assert_eq!([name::<VmaLock<Lock>>(), name::<FaultlessQueued<Lock>>()], ["vma-lock", "faultless-queued"]);
+//! assert_eq!(name::<Faultless<Lock>>(), "faultless");
 //! assert_eq!(name::<DefaultDesign<Native>>(), "vma-lock");
 //! // All of them keep areas in the space's index; a map of promises keeps none.
 //! assert!(!<Areas as Map<Native, DefaultDesign<Native>>>::PROMISES);
@@ -42,7 +42,7 @@ pub use crate::space::{
     Areas, Cursor, EditGuard, EntryChange, LaneRooms, LeftOver, MapLock, Promises, Ranges, Sizes, Tally, WholeSpace,
 };
 pub use crate::types::{Design, GenerationOf, Map, SemaphoreOf};
-pub use faultless::{Faultless, FaultlessRanges};
+pub use faultless::{Faultless, FaultlessQueued};
 pub use mmap_sem::MmapSem;
 pub use names::{DefaultDesign, VmaLock};
 pub use spf_srcu::SpfSrcu;

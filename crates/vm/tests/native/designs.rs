@@ -9,7 +9,7 @@ macro_rules! for_each_design {
             #[allow(unused_imports, reason = "what a body needs differs")]
             use super::*;
             use faultless_sync::Rwsem;
-            use faultless_vm::design::{Faultless, FaultlessRanges, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+            use faultless_vm::design::{FaultlessQueued, Faultless, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
 
             fn run<$design: Tested>() $body
 
@@ -40,12 +40,12 @@ macro_rules! for_each_design {
 
             #[test]
             fn faultless() {
-                run::<Faultless<Rwsem<Native>>>();
+                run::<FaultlessQueued<Rwsem<Native>>>();
             }
 
             #[test]
             fn faultless_ranges() {
-                run::<FaultlessRanges<Rwsem<Native>>>();
+                run::<Faultless<Rwsem<Native>>>();
             }
         }
     };

@@ -1,7 +1,7 @@
 //! Where credits lie, and when they come back: what the answers of calls don't show (those: `tests/native/credits.rs`).
 
 use super::Quantity;
-use crate::design::FaultlessRanges;
+use crate::design::Faultless;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy, Privileges};
 use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::string::ToString;
 use std::sync::{Barrier, Mutex};
 
-type Tested = FaultlessRanges<Rwsem<Native>>;
+type Tested = Faultless<Rwsem<Native>>;
 type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
 /// What a CPU does in its turn.
 type Act<'a> = &'a (dyn Fn(&TestedSpace<'_>) + Sync);
