@@ -135,20 +135,40 @@ const NATIVE_NS: u64 = 1_000_000_000;
 
 /// Runs the subcommand.
 pub fn run(args: &StatArgs, color: Color) -> Result<ExitCode, Failure> {
-    let setup = setup(args)?;
+    let setups = setups(args)?;
     args.output.prepare()?;
-    warn(args, &setup, color);
+    setups.first().into_iter().for_each(|setup| warn(args, setup, color));
     on_interrupt();
-    let bar = progress_bar(setup.arms().len() * setup.runs);
+    let nr_runs = |setup: &StatSetup| setup.arms().len() * setup.runs;
+    let bar = progress_bar(setups.iter().map(nr_runs).sum());
     let tap = |arm: &StatArm, run: usize| tap(args, arm, run);
-    let outcome = stat::run(&setup, &tap, &|made| bar.set_position(made as u64));
+    let mut before = 0;
+    let outcomes: Vec<StatOutcome> = setups
+        .iter()
+        .map(|setup| {
+            let outcome = stat::run(setup, &tap, &|made| bar.set_position((before + made) as u64));
+            before += nr_runs(setup);
+            outcome
+        })
+        .collect();
     bar.finish_and_clear();
-    print(args, &setup, &outcome, color)?;
-    Ok(complain(&outcome, color))
+    print(args, &setups, &outcomes, color)?;
+    Ok(complain(&outcomes, color))
 }
 
-fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
+/// Returns what to run, one after the other: a subject once for each scheme of kernel maps, if it has any.
+fn setups(args: &StatArgs) -> Result<Vec<StatSetup>, Failure> {
     let machine = machine::find(&args.machine)?;
+    let subjects = subjects(args, &machine)?;
+    subjects.into_iter().map(|(subject, high)| setup(args, machine.clone(), subject, high)).collect()
+}
+
+fn setup(
+    args: &StatArgs,
+    machine: MachineChoice,
+    subject: Subject,
+    high: Option<Memory>,
+) -> Result<StatSetup, Failure> {
     let chosen = events::choose(&args.event.join(","));
     let events = chosen.map_err(|wrong| Failure::usage(unknown("event", &wrong, events::known())))?;
     let cpus = match args.cpus.as_slice() {
@@ -156,11 +176,6 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
         cpus => cpus.iter().map(|&cpus| cpus.into()).collect(),
     };
     machine.check_cpus(&cpus).map_err(Failure::usage)?;
-    let mut subject = subject(args, &machine)?;
-    let high = high(args, &machine, &subject)?;
-    if let (Subject::Workload { spec, .. }, Some(high)) = (&mut subject, &high) {
-        spec.name += &format!("{} --scheme {}{}", args.high.typed(), high.scheme, args.kmap.typed());
-    }
     let is_maps = matches!(subject, Subject::KernelMaps { .. });
     if args.placement.asked().is_some_and(|policy| policy != PlacementPolicy::Linux)
         && !matches!(subject, Subject::Workload { .. })
@@ -191,49 +206,68 @@ fn setup(args: &StatArgs) -> Result<StatSetup, Failure> {
     })
 }
 
-/// Returns the memory without addresses, if the flags ask for some.
-fn high(args: &StatArgs, machine: &MachineChoice, subject: &Subject) -> Result<Option<Memory>, Failure> {
-    let is_maps = matches!(subject, Subject::KernelMaps { .. });
+/// Returns the memory without addresses that the flags ask for, one for each scheme; one that has all if they don't.
+fn memories(args: &StatArgs, machine: &MachineChoice, is_workload: bool) -> Result<Vec<Option<Memory>>, Failure> {
     if !args.high.is_any() {
-        return match args.kmap.is_any() && !is_maps {
+        return match args.kmap.is_any() {
             true => Err(Failure::usage(
                 "--scheme and its like are for the workload kmap, and for --tables, --pages and their like",
             )),
-            false => Ok(None),
+            false => Ok(vec![None]),
         };
     }
-    if !matches!(subject, Subject::Workload { .. }) || machine.simulated().is_none() || args.kmap.has_own() {
+    if !is_workload || machine.simulated().is_none() || args.kmap.has_own() {
         return Err(Failure::usage(
             "--tables, --pages and their like, and --pace, are for a workload on a simulated machine; of the flags of kmap, --scheme and --slots alone go with them",
         ));
     }
-    match <[Memory; 1]>::try_from(args.high.memories(&args.kmap)?) {
-        Ok([memory]) => Ok(Some(memory)),
-        Err(none) if none.is_empty() => Ok(None),
-        Err(_) => Err(Failure::usage("stat takes one scheme: name it with --scheme")),
-    }
+    let memories = args.high.memories(&args.kmap)?;
+    Ok(if memories.is_empty() { vec![None] } else { memories.into_iter().map(Some).collect() })
 }
 
-/// Understands the workload kmap.
-fn kernel_maps(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Failure> {
+/// Understands the workload kmap: one for each scheme.
+fn kernel_maps(args: &StatArgs, machine: &MachineChoice) -> Result<Vec<Subject>, Failure> {
     if machine.simulated().is_none() {
         return Err(Failure::usage(kmap::NEEDS_MACHINE));
     }
-    let schemes = args.kmap.schemes()?;
-    let [scheme] = schemes.as_slice() else {
-        return Err(Failure::usage("stat takes one scheme: name it with --scheme"));
-    };
+    if args.high.is_any() {
+        return Err(Failure::usage(
+            "--tables, --pages and their like, and --pace, are for a workload on a simulated machine, not for kmap",
+        ));
+    }
     let load = args.kmap.load(args.processes, args.duration)?;
-    let name = format!("{} --scheme {scheme}{}", kmap::NAME, args.kmap.typed());
-    Ok(Subject::KernelMaps { name, scheme: scheme.clone(), load: Box::new(load) })
+    let of = |scheme: String| {
+        let name = format!("{} --scheme {scheme}{}", kmap::NAME, args.kmap.typed());
+        Subject::KernelMaps { name, scheme, load: Box::new(load) }
+    };
+    Ok(args.kmap.schemes()?.into_iter().map(of).collect())
+}
+
+/// Understands what is to run, and what of its memory has no addresses.
+fn subjects(args: &StatArgs, machine: &MachineChoice) -> Result<Vec<(Subject, Option<Memory>)>, Failure> {
+    if args.subject == [kmap::NAME] {
+        return Ok(kernel_maps(args, machine)?.into_iter().map(|subject| (subject, None)).collect());
+    }
+    let only = subject(args, machine)?;
+    let memories = memories(args, machine, matches!(only, Subject::Workload { .. }))?;
+    if let [None] = memories.as_slice() {
+        return Ok(vec![(only, None)]);
+    }
+    memories.into_iter().map(|high| Ok((subject_in(args, machine, high.as_ref())?, high))).collect()
+}
+
+/// As [`subject`], which says in its name what has no addresses.
+fn subject_in(args: &StatArgs, machine: &MachineChoice, high: Option<&Memory>) -> Result<Subject, Failure> {
+    let mut subject = subject(args, machine)?;
+    if let (Subject::Workload { spec, .. }, Some(high)) = (&mut subject, high) {
+        spec.name += &format!("{} --scheme {}{}", args.high.typed(), high.scheme, args.kmap.typed());
+    }
+    Ok(subject)
 }
 
 /// Understands what is to run: a workload if there is one of that name, otherwise a file.
 fn subject(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Failure> {
     let text = args.subject.join(" ");
-    if text == kmap::NAME {
-        return kernel_maps(args, machine);
-    }
     let wrong = match Spec::parse(&text) {
         Ok(spec) => {
             let mode = if args.processes { Mode::Processes } else { Mode::Threads };
@@ -305,32 +339,46 @@ fn progress_bar(runs: usize) -> ProgressBar {
     ProgressBar::new(runs as u64).with_style(style)
 }
 
-fn print(args: &StatArgs, setup: &StatSetup, outcome: &StatOutcome, color: Color) -> Result<(), Failure> {
-    let machine = info::of(&setup.machine);
+fn print(args: &StatArgs, setups: &[StatSetup], outcomes: &[StatOutcome], color: Color) -> Result<(), Failure> {
+    let Some(first) = setups.first() else { return Ok(()) };
+    let machine = info::of(&first.machine);
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
-    let has_pace = !matches!(setup.subject, Subject::KernelMaps { .. }) || !args.locks;
-    let has_events = has_pace && (has_choice || !args.vmstat);
-    let parts = Parts { has_events, folds_zeros: !has_choice, has_vmstat: args.vmstat };
     let is_watched = args.locks || args.trace;
-    let report = StatReport { machine: &machine, setup, outcome, is_watched, parts };
+    let mut reports = Vec::new();
+    for (setup, outcome) in setups.iter().zip(outcomes) {
+        let has_pace = !matches!(setup.subject, Subject::KernelMaps { .. }) || !args.locks;
+        let has_events = has_pace && (has_choice || !args.vmstat);
+        let parts = Parts { has_events, folds_zeros: !has_choice, has_vmstat: args.vmstat };
+        reports.push(StatReport { machine: &machine, setup, outcome, is_watched, parts });
+    }
     let human = |out: &mut dyn Write| {
-        human::write(&report, out)?;
+        reports.iter().try_for_each(|report| human::write(report, out))?;
         info::write_parameters(&machine, out)
     };
-    let markdown = |out: &mut dyn Write| markdown::write(&report, out);
-    args.output.hand_out(&result_set(&report), human, markdown, color)
+    let markdown = |out: &mut dyn Write| {
+        for (place, report) in reports.iter().enumerate() {
+            if place > 0 {
+                writeln!(out)?;
+            }
+            markdown::write(report, out)?;
+        }
+        Ok(())
+    };
+    let Some(set) = result_set(&reports) else { return Ok(()) };
+    args.output.hand_out(&set, human, markdown, color)
 }
 
 /// Says on stderr what failed; returns the exit code.
-fn complain(outcome: &StatOutcome, color: Color) -> ExitCode {
-    let failed = outcome.arms.iter().filter_map(|arm| arm.error.as_ref().map(|error| (&arm.arm, error)));
+fn complain(outcomes: &[StatOutcome], color: Color) -> ExitCode {
+    let arms = || outcomes.iter().flat_map(|outcome| &outcome.arms);
+    let failed = arms().filter_map(|arm| arm.error.as_ref().map(|error| (&arm.arm, error)));
     let mut code = ExitCode::SUCCESS;
     for (arm, error) in failed {
         say(color, Tone::Error, &format!("under {arm}: {error}"));
         code = ExitCode::FAILURE;
     }
-    if outcome.was_interrupted {
-        for arm in outcome.arms.iter().filter(|arm| arm.runs.is_empty()) {
+    if outcomes.iter().any(|outcome| outcome.was_interrupted) {
+        for arm in arms().filter(|arm| arm.runs.is_empty()) {
             say(color, Tone::Note, &format!("under {}: interrupted before it began", arm.arm));
         }
         return ExitCode::from(INTERRUPTED);

@@ -1,6 +1,7 @@
 //! Simulated machines under `bench`, `replay` and `stat`: the same bytes for the same seed, whatever runs beside, and
 //! clear errors.
 
+use std::collections::BTreeSet;
 use std::process::{Child, Command, Output, Stdio};
 
 fn faultless(words: &[&str]) -> Command {
@@ -351,10 +352,30 @@ fn the_pool_s_lock_is_shown_with_its_two_callers() {
         let (map, unmap) = (found[0].1, found[1].1);
         assert!(map > 100 && map.abs_diff(unmap) <= 4, "as many maps as unmaps: {table}");
     }
-    let several = output(faultless(&["stat", "--locks", "kmap", "--machine", "numaq-16", "--cpus", "2"]));
-    assert!(several.status.code() == Some(2) && stderr(&several).contains("one scheme"), "{}", stderr(&several));
     let alone = output(faultless(&["stat", "malloc1", "--scheme", "pool", "--machine", "numaq-16", "--cpus", "2"]));
     assert!(alone.status.code() == Some(2) && stderr(&alone).contains("--tables"), "{}", stderr(&alone));
+}
+
+#[test]
+fn the_locks_of_several_schemes_are_shown_one_after_the_other() {
+    for subject in ["kmap --scheme pool,local -d 1ms", "compile --tables high --scheme pool,local --design mmap-sem"] {
+        let words = format!("stat --locks {subject} --machine numaq-16 --cpus 2");
+        let table = stdout(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
+        let blocks: Vec<&str> = table.split("Lock statistics of").skip(1).collect();
+        assert_eq!(blocks.len(), 2, "{table}");
+        assert!(blocks[0].contains("--scheme pool") && blocks[0].contains("kmap_lock"), "{table}");
+        assert!(blocks[1].contains("--scheme local") && !blocks[1].contains("kmap_lock"), "{table}");
+        let words = format!("{words} --format json");
+        let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
+        let schemes: BTreeSet<&str> = set["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|result| result["params"]["scheme"].as_str())
+            .collect();
+        assert_eq!(schemes.into_iter().collect::<Vec<_>>(), ["local", "pool"]);
+        assert_eq!(set["locks"].as_array().unwrap().len(), 2);
+    }
 }
 
 #[test]

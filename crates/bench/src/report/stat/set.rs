@@ -25,8 +25,31 @@ const LOCK_METRICS: [LockMetric; 8] = [
     ("total", Unit::Count, |_, figures| figures.attempts() as f64),
 ];
 
-/// Returns the counts as a result set.
-pub fn result_set(report: &StatReport<'_>) -> ResultSet {
+/// Returns the counts of what ran, one after the other, as one result set; nothing if nothing ran.
+pub fn result_set(reports: &[StatReport<'_>]) -> Option<ResultSet> {
+    let mut sets = reports.iter().map(result_set_of);
+    let mut all = sets.next()?;
+    for set in sets {
+        all.results.extend(set.results);
+        join(&mut all.more, set.more);
+        join(&mut all.checks, set.checks);
+    }
+    Some(all)
+}
+
+/// Adds lists to lists; of what is no list, what says yes counts, else the first.
+fn join(all: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (name, value) in more {
+        match (all.get_mut(&name), value) {
+            (Some(Value::Array(list)), Value::Array(more)) => list.extend(more),
+            (Some(known), value) if value == true => *known = value,
+            (Some(_), _) => {}
+            (None, value) => drop(all.insert(name, value)),
+        }
+    }
+}
+
+fn result_set_of(report: &StatReport<'_>) -> ResultSet {
     let mut set = ResultSet::new("stat", report.setup.seed, report.machine.clone());
     set.results = report.outcome.arms.iter().flat_map(|arm| results(report, arm)).collect();
     set.more.insert("interrupted".into(), report.outcome.was_interrupted.into());
