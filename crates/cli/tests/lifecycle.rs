@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -162,7 +162,9 @@ fn interrupts_while_the_trace_is_written_change_nothing() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(interrupts > 2, "writing takes a while");
-    assert!(matches!(status.code(), Some(0 | 130)), "{status}");
+    // The last one may have met a recorder that had written its trace, and was about to end.
+    let is_late = status.signal() == Some(libc::SIGINT);
+    assert!(is_late || matches!(status.code(), Some(0 | 130)), "{status}");
     assert_eq!(place.open().header.lost, 0);
     assert_eq!(place.names(), ["count", "flood", "t.trace"]);
 }

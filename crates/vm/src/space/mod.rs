@@ -50,6 +50,7 @@ mod change;
 mod credits;
 mod departure;
 pub(crate) mod departures;
+mod editing;
 mod file_pages;
 mod fork;
 mod guard;

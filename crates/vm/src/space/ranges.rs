@@ -234,6 +234,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut is_refused = false;
         let locked = self.write_chosen(near, &mut |held| {
             is_refused = false;
+            // All lookups of the choice nest in it.
+            let _beside = self.look_beside();
             let (range, added) = choose()?;
             let claim = self.claim(held, range, added);
             is_refused = claim.is_none();

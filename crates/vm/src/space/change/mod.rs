@@ -33,7 +33,7 @@ pub(super) use commit::{Departing, RemovedAreas};
 pub(super) use reserve::Reserve;
 pub use sizes::Sizes;
 
-use super::map_lock::EditGuard;
+use super::editing::Editing;
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
 use crate::addr::{PageRange, VirtAddr};
@@ -134,7 +134,7 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     wide: Option<Spare<'a, P>>,
     /// Keeps others from editing the index and the counters, from the edit's preparation until they are changed, where
     /// others could (R3 of `ranges`).
-    edit_guard: Option<EditGuard<'a, P>>,
+    edit_guard: Option<Editing<'a, P>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
     /// The range that changes; outside it only areas' bounds move.

@@ -10,8 +10,9 @@ use crate::content::Behind;
 use crate::design::Design;
 use crate::index::{Around, Index, Spare};
 use crate::space::AreaAt;
+use crate::space::editing::Editing;
 use crate::space::lane_rooms::Edited;
-use crate::space::map_lock::{EditGuard, MapLock};
+use crate::space::map_lock::MapLock;
 use crate::system::System;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
@@ -35,7 +36,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
         self.prepare_edit()?;
         // Where nobody edits beside the caller, there is nothing in the places for that lock, and for several indexes.
-        let of_parts = 2 * size_of::<Option<EditGuard<'_, P>>>() + size_of::<Option<Spare<'_, P>>>();
+        let of_parts = 2 * size_of::<Option<Editing<'_, P>>>() + size_of::<Option<Spare<'_, P>>>();
         let unused_bytes = if D::Lock::DIVIDES { 0 } else { of_parts };
         P::touch(core::ptr::from_ref(self).cast(), size_of_val(self) - unused_bytes, TouchKind::Write);
         Ok(())
@@ -217,7 +218,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
             };
             let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
-            self.edit_guard = edit.or_else(|| space.lock.edit(VirtAddr::new(span.start)));
+            self.edit_guard = edit.or_else(|| Some(space.editing(space.lock.edit(VirtAddr::new(span.start))?)));
             let entries = self.pieces.iter().flatten().map(Piece::entry);
             self.edit = index.prepare_from(span.clone(), entries, nodes);
             if self.edit.is_none() {

@@ -8,6 +8,7 @@ use crate::area::Area;
 use crate::design::Design;
 use crate::index::{Index, Spare};
 use crate::space::Space;
+use crate::space::editing::Editing;
 use crate::space::map_lock::{EditGuard, MapLock};
 use crate::space::permit::WritePermit;
 use crate::system::System;
@@ -20,7 +21,7 @@ pub(in crate::space) struct Reserve<'a, P: System, D: Design<P>> {
     pub(super) nodes: Option<Spare<'a, P>>,
     pub(super) area: Option<NonNull<Area<P, D>>>,
     /// The lock of edits, had already; whoever must allocate lets go of it first.
-    pub(super) edit: Option<EditGuard<'a, P>>,
+    pub(super) edit: Option<Editing<'a, P>>,
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
@@ -71,7 +72,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
     /// Takes the lock of edits over.
     pub(in crate::space) fn with_edit(mut self, edit: Option<EditGuard<'a, P>>) -> Self {
-        self.edit = edit;
+        self.edit = edit.map(|lock| self.space.editing(lock));
         self
     }
 
