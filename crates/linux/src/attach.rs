@@ -24,7 +24,7 @@ use crate::cgroup;
 use crate::child::{Child, Launch};
 use crate::company::Company;
 use crate::convert::{Material, convert};
-use crate::costs::{self, Measured};
+use crate::costs::{self, Measured, now_ns};
 use crate::drain::{Drain, Drained};
 use crate::error::RecordError;
 use crate::freeze::Frozen;
@@ -141,7 +141,7 @@ fn write(
     progress: &dyn Fn(u64),
 ) -> Result<Recording, RecordError> {
     let AttachedRun { company, drained, end, frozen, mut header } = watched;
-    let End { interrupted_by, beside, newcomers, is_over, .. } = end;
+    let End { interrupted_by, beside, newcomers, awaited_ns, .. } = end;
     header.is_interrupted = interrupted_by.is_some();
     let Drained { mut spool, lost, chains_lost: stacks_lost, ended_ns: until_ns, .. } = drained;
     let stacks = options.stacks;
@@ -150,7 +150,7 @@ fn write(
     let company = Some(&company);
     let (spool, decoder) = (&mut spool, &decoder);
     let mut material =
-        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, is_over, progress };
+        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, awaited_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     // Whom joined processes made the trace knows, but for the last moments.
     let is_known = |pid: &u32| converted.pids.contains(pid) || newcomers.contains_key(pid);
@@ -422,8 +422,8 @@ fn describe_target(target: &Target, seen: &[Seen]) -> Header {
 struct End {
     /// The signal that asked for it.
     interrupted_by: Option<i32>,
-    /// Whether all who were recorded, and all that they made, had ended.
-    is_over: bool,
+    /// When all who were awaited had ended; 0 if they had not.
+    awaited_ns: u64,
     /// How the command beside the processes ended.
     beside: Option<Ending>,
     /// Who was seen in the control group and was not joined, and the parent of each.
@@ -461,6 +461,7 @@ fn wait(
             end.beside = child.try_wait()?;
         }
         if end.beside.is_some() && (!awaits_command || are_all()) {
+            end.awaited_ns = now_ns();
             break;
         }
         for (target, company) in newcomers.iter_mut().flat_map(Newcomers::join) {
@@ -477,7 +478,9 @@ fn wait(
             Some(Word::Begin) | None => {}
         }
     }
-    end.is_over = targets.iter().all(Target::has_ended) && ends.is_some_and(Ends::are_all);
+    if targets.iter().all(Target::has_ended) && ends.is_some_and(Ends::are_all) {
+        end.awaited_ns = u64::MAX;
+    }
     if let Some(Newcomers { unjoined, frozen, .. }) = newcomers {
         (end.newcomers, end.frozen) = (unjoined, frozen);
     }

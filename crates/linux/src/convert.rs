@@ -36,12 +36,11 @@ pub(crate) struct Material<'a> {
     pub(crate) company: Option<&'a Company>,
     /// Records that found no room, by the events' own count.
     pub(crate) lost: u64,
-    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant,
-    /// unless it is over.
+    /// When the recording ended: of later records some are not there. [`convert`] brings it forward to a quiet instant.
     pub(crate) until_ns: u64,
-    /// Whether what was recorded had ended by itself: its last moments are in the trace, whoever it left behind, and
-    /// whatever others did meanwhile.
-    pub(crate) is_over: bool,
+    /// But not before this: when what was awaited had ended, whose last moments are in the trace, whoever it left
+    /// behind, and whatever others did meanwhile.
+    pub(crate) awaited_ns: u64,
     /// Told the share of the work that is done, in thousandths.
     pub(crate) progress: &'a dyn Fn(u64),
 }
@@ -60,7 +59,7 @@ pub(crate) struct Converted {
 /// Writes the trace into `out`; `header` is completed with what only the records tell.
 pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &File) -> Result<Converted, RecordError> {
     let mut tally = Tally::default();
-    if !material.is_over {
+    if material.awaited_ns < material.until_ns {
         material.until_ns = find_cut(material).map_err(RecordError::Spool)?;
     }
     let summary = tell(material, 0, Pass::First, &mut |event| tally.count(&event))?;
@@ -91,7 +90,7 @@ pub(crate) fn convert(material: &mut Material<'_>, mut header: Header, out: &Fil
 
 fn find_cut(material: &mut Material<'_>) -> io::Result<u64> {
     let tail = events_of(material.spool.rewind_to_tail()?);
-    cut::find(&mut Merge::new(tail, material.decoder)?, material.until_ns)
+    cut::find(&mut Merge::new(tail, material.decoder)?, material.until_ns, material.awaited_ns)
 }
 
 fn write(material: &mut Material<'_>, header: &Header, summary: &Summary, out: &File) -> Result<u64, RecordError> {

@@ -3,7 +3,7 @@
 //! # Guarantee
 //! Every record of what happened until the cut is there. Where there was such an instant shortly before the end, no
 //! thread was inside a memory call then and none was copying its tables for a child, so that no event tells of a half
-//! of something.
+//! of something. Who is awaited has ended by the cut.
 //!
 //! # Protocol
 //! Events are switched off one after the other, which takes milliseconds. So the clock is read first: what came until
@@ -24,13 +24,14 @@ use crate::numbers;
 use crate::spool::QUIET_WITHIN_NS;
 use crate::wire::{Body, Record, Sample};
 
-/// Returns the time of the last records that count. `tail` gives the records of the recording's last moments.
-pub(crate) fn find(tail: &mut Merge<'_>, ended_ns: u64) -> io::Result<u64> {
+/// Returns the time of the last records that count. `tail` gives the records of the recording's last moments; what was
+/// awaited happened at `awaited_ns`, or before.
+pub(crate) fn find(tail: &mut Merge<'_>, ended_ns: u64, awaited_ns: u64) -> io::Result<u64> {
     let mut quiet = Quiet::default();
     while let Some(record) = tail.next()?.filter(|record| record.time_ns <= ended_ns) {
         quiet.take(&record);
     }
-    Ok(quiet.until_ns(ended_ns))
+    Ok(quiet.until_ns(ended_ns, awaited_ns))
 }
 
 /// Who is inside a call, and when nobody was.
@@ -71,9 +72,10 @@ impl Quiet {
         }
     }
 
-    fn until_ns(&self, ended_ns: u64) -> u64 {
+    fn until_ns(&self, ended_ns: u64, awaited_ns: u64) -> u64 {
         let latest_ns = if self.busy.is_empty() { Some(ended_ns) } else { self.latest_ns };
-        latest_ns.filter(|latest_ns| latest_ns + QUIET_WITHIN_NS >= ended_ns).unwrap_or(ended_ns)
+        let earliest_ns = awaited_ns.max(ended_ns.saturating_sub(QUIET_WITHIN_NS));
+        latest_ns.filter(|&latest_ns| latest_ns >= earliest_ns).unwrap_or(ended_ns)
     }
 }
 
@@ -99,7 +101,7 @@ mod tests {
     fn cut(records: &[Record], ended_ns: u64) -> u64 {
         let mut quiet = Quiet::default();
         records.iter().for_each(|record| quiet.take(record));
-        quiet.until_ns(ended_ns)
+        quiet.until_ns(ended_ns, 0)
     }
 
     #[test]
@@ -145,6 +147,14 @@ mod tests {
     fn a_thread_that_ends_inside_a_call_is_not_waited_for() {
         let ended = Record { body: Body::Exited { tid: 1 }, ..enter(1, 20, 0) };
         assert_eq!(cut(&[enter(1, 10, libc::SYS_mmap), ended], 30), 30);
+    }
+
+    #[test]
+    fn what_was_awaited_is_told() {
+        let mut quiet = Quiet::default();
+        let records = [enter(1, 10, libc::SYS_mmap), exit(1, 20, libc::SYS_mmap), enter(2, 25, libc::SYS_munmap)];
+        records.iter().for_each(|record| quiet.take(record));
+        assert_eq!([24, 25].map(|awaited_ns| quiet.until_ns(50, awaited_ns)), [24, 50]);
     }
 
     #[test]

@@ -208,9 +208,9 @@ fn write(
     let setting = Setting { root: pid as u32, mode: sources.mode(), pace: options.pace, time_unit_ns };
     let company = None;
     let (spool, decoder) = (&mut spool, &decoder);
-    let is_over = !header.is_interrupted;
+    let awaited_ns = if header.is_interrupted { 0 } else { u64::MAX };
     let mut material =
-        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, is_over, progress };
+        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, awaited_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     Ok(Recording { interrupted_by: outcome.interrupted_by, ..converted.into() })
 }

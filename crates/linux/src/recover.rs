@@ -31,9 +31,9 @@ pub fn recover(folder: &Path, target: &Path, progress: &dyn Fn(u64)) -> Result<R
     let setting = Setting { root, mode: header.mode, pace: header.pace, time_unit_ns: header.time_unit_ns() };
     let company = company.as_ref();
     let (spool, decoder, stacks_lost) = (&mut spool, &decoder, 0);
-    let is_over = false;
+    let awaited_ns = 0;
     let mut material =
-        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, is_over, progress };
+        Material { spool, decoder, stacks, stacks_lost, setting, company, lost, until_ns, awaited_ns, progress };
     let converted = convert(&mut material, header, output.file())?;
     output.complete().map_err(output_error)?;
     // The killed recorder's own output, which is empty, has the folder's name.
