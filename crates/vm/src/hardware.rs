@@ -160,7 +160,7 @@ pub enum FutexKey {
 }
 
 /// What a walk found to do.
-enum Touch {
+pub(crate) enum Touch {
     /// Nothing.
     Already,
     /// The accessed and dirty bits.
@@ -209,7 +209,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Walks, and sets the bits that the hardware would; if the entry forbids the access, says whether one
     /// was present.
-    fn touch(&self, address: VirtAddr, access: Access) -> Result<Touch, bool> {
+    pub(crate) fn touch(&self, address: VirtAddr, access: Access) -> Result<Touch, bool> {
         let _reading = self.look();
         let leaf = self.tables().walk(self.memory(), address.get()).ok_or(false)?;
         let _map = TableMap::<P>::new(self.memory(), leaf.table);

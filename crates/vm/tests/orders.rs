@@ -332,12 +332,12 @@ macro_rules! for_each_design {
             }
 
             #[test]
-            fn faultless() {
+            fn faultless_queued() {
                 run::<FaultlessQueued<Rwsem<Explore>>>();
             }
 
             #[test]
-            fn faultless_ranges() {
+            fn faultless() {
                 run::<Faultless<Rwsem<Explore>>>();
             }
         }

@@ -53,11 +53,11 @@ fn vma_lock() {
 }
 
 #[test]
-fn faultless() {
+fn faultless_queued() {
     soak("faultless-queued");
 }
 
 #[test]
-fn faultless_ranges() {
+fn faultless() {
     soak("faultless");
 }

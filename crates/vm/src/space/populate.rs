@@ -91,19 +91,19 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Makes a page as an access does, which tries again until its entry allows it: another thread that was faster may
-    /// have made less of the page than is wanted, the page of zeros for a store.
+    /// have made less of the page than is wanted, the page of zeros for a store. A page that is made for stores counts
+    /// as stored to, also if it was there and given up (`MADV_FREE`): so Linux's `follow_page_pte` has it.
     fn make_page(&self, address: VirtAddr, access: Access) -> Result<(), AccessError> {
         loop {
             classic::handle(self, Fault { address, access, is_present: false })?;
-            if self.allows(address, access) {
+            let is_made = match access {
+                Access::Write => self.touch(address, access).is_ok(),
+                Access::Read | Access::Fetch => self.entry_at(address).is_present(),
+            };
+            if is_made {
                 return Ok(());
             }
         }
-    }
-
-    fn allows(&self, address: VirtAddr, access: Access) -> bool {
-        let entry = self.entry_at(address);
-        entry.is_present() && (entry.is_writable() || !access.is_write())
     }
 }
 

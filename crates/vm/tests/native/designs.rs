@@ -39,12 +39,12 @@ macro_rules! for_each_design {
             }
 
             #[test]
-            fn faultless() {
+            fn faultless_queued() {
                 run::<FaultlessQueued<Rwsem<Native>>>();
             }
 
             #[test]
-            fn faultless_ranges() {
+            fn faultless() {
                 run::<Faultless<Rwsem<Native>>>();
             }
         }

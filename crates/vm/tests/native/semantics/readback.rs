@@ -221,6 +221,17 @@ for_each_design!(accesses_set_their_bits_and_calls_keep_them, D, {
     });
 });
 
+// As Linux, whose `follow_page_pte` makes a page dirty that is asked for to be written.
+for_each_design!(a_page_given_up_and_made_for_stores_stays, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("w(4)", "1234").call(|s| s.advise(0..4, Advice::Free));
+        let scene = scene.call(|s| s.lock(0..1, PageLock::Lock)).call(|s| s.lock(0..1, PageLock::Unlock));
+        let scene =
+            scene.call(|s| s.advise(1..2, Advice::PopulateWrite)).call(|s| s.advise(2..3, Advice::PopulateRead));
+        scene.call(|s| s.advise(0..4, Advice::PageOut)).after("w(4)", "12..");
+    });
+});
+
 for_each_design!(a_page_given_up_stays_until_it_is_dropped_or_stored_to, D, {
     with_world::<D>(|world| {
         let scene = world
