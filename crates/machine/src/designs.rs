@@ -16,8 +16,8 @@ pub const DEFAULT_DESIGN: &str = "vma-lock";
 /// The semaphore beneath most designs unless another is asked for: the one that Linux had when the designs met.
 pub const DEFAULT_SEMAPHORE: &str = "rwsem-v8";
 
-/// What stands beneath `faultless`: calls that meet nowhere take the semaphore for reading, so its readers write no line
-/// of each other's, and mappings of two CPUs lie apart.
+/// What stands beneath `faultless`: calls that meet nowhere take the semaphore for reading, so its readers write no
+/// line of each other's, and mappings of two CPUs lie apart.
 const SIDE_BY_SIDE: (&str, PlacementPolicy) = ("rwsem-v8+bravo", PlacementPolicy::Auto);
 
 /// Returns the semaphore beneath a design unless another is asked for.

@@ -309,7 +309,7 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
 ///     assert!(all.is_whole() && lock.try_read(0..1).is_none());
 ///     all.divide();
 ///     drop(all);
-///     assert!(lock.is_divided());
+///     assert!(lock.is_divided() && lock.may_be_divided());
 ///
 ///     let (low, _) = lock.write_part(&mut |_| Some(Claim { start: 0, end: 4, nr_added: 1, bytes_added: 4 }));
 ///     let (high, table) = lock.write_part(&mut |held| {

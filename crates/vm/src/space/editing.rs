@@ -1,8 +1,8 @@
 //! The lock of edits and the section in which its holder looks, as one.
 //!
 //! # Guarantee
-//! Lookups by whoever holds an [`Editing`] cost no fence: they nest in its RCU section. Nobody waits with it, because the
-//! lock is a spin lock.
+//! Lookups by whoever holds an [`Editing`] cost no fence: they nest in its RCU section. Nobody waits with it, because
+//! the lock is a spin lock.
 
 use super::Space;
 use super::map_lock::EditGuard;

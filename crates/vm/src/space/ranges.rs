@@ -65,7 +65,7 @@ use faultless_sync::{Claim, HeldRanges, PartTableRef, RangeLock, RangeReadGuard,
 /// Machine::new(1).attach(|| {
 ///     let low = VirtAddr::new(0)..VirtAddr::new(4096);
 ///     drop(lock.write(low.clone()));
-///     assert!(!lock.is_divided(), "until a second user comes");
+///     assert!(!lock.is_divided() && !lock.may_be_divided(), "until a second user comes");
 ///     assert!(lock.try_read(low).is_some());
 /// });
 /// ```
