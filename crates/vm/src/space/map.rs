@@ -58,6 +58,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is.
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
+        // Before the guess: all but the first CPU go to their lanes at once.
+        self.note_mapper();
         let near = self.guessed_place(request);
         let reserve = self.reserve_part(near)?;
         let (write, edit) = self.write_claimed(near, &mut || {
@@ -101,7 +103,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         // SAFETY: who edits areas has the lock of what is held.
         let permit = unsafe { WritePermit::assume(self) };
-        permit.note_mapper();
         permit.place(request, len).ok()
     }
 }
@@ -109,7 +110,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Returns what was mapped; nothing if something else must leave the place first.
     fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
-        let range = self.checked_place(request, len)?;
+        self.check_new_area()?;
+        self.note_mapper();
+        let range = self.place(request, len)?;
         if self.meets_departure(&range.addresses()) {
             return Ok(None);
         }
@@ -119,7 +122,6 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Chooses the range.
     fn checked_place(self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
         self.check_new_area()?;
-        self.note_mapper();
         self.place(request, len)
     }
 
