@@ -48,5 +48,7 @@ pub(super) fn spread<P: System, D: Design<P>>(limits: &Limits) -> Option<Spread>
     let is_spread = limits.placement != PlacementPolicy::Linux;
     let room = limits.lowest_chosen.max(PAGE)..limits.mmap_base;
     let nr_lane_words = if D::Lock::DIVIDES { lane_rooms::nr_words::<P>(P::nr_cpus()) } else { 0 };
-    is_spread.then(|| Spread { room, nr_own_words: credits::nr_words::<P, D>() + nr_lane_words })
+    // Where map calls queue, whom a change asks is not what they wait for.
+    let nr_rest_sets = if D::Lock::DIVIDES { (2 * P::nr_cpus()).next_power_of_two() } else { 1 };
+    is_spread.then(|| Spread { room, nr_rest_sets, nr_own_words: credits::nr_words::<P, D>() + nr_lane_words })
 }
