@@ -1,5 +1,6 @@
 //! mmap and munmap.
 
+use super::annexes::Comes;
 use super::change::{Join, NewArea, Reserve};
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
@@ -62,20 +63,25 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.note_mapper();
         let near = self.guessed_place(request);
         let reserve = self.reserve_part(near)?;
-        let (write, edit) = self.write_claimed(near, &mut || {
+        let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut || {
             place = self.place_beside(request, len);
             let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
             Some((place?, added(len)))
         });
         let place = place.filter(|_| !write.is_whole());
         let reserve = reserve.map(|reserve| reserve.with_edit(edit));
-        self.with_guard(write, |permit| {
+        let mapped = self.with_guard(write, |permit| {
             let range = match place {
                 Some(range) => range,
                 None => permit.checked_place(request, len)?,
             };
             Ok((range, permit.map_placed(request, range, len, reserve)?))
-        })
+        });
+        if mapped.is_err() {
+            // An annex may have grown for nothing.
+            self.prune_crossing();
+        }
+        mapped
     }
 
     /// Returns where a mapping will presumably be.

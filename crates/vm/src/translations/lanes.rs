@@ -35,8 +35,8 @@
 //!
 //! # Memory
 //! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. Where the rest has many
-//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them. Behind the sets lie
-//! words that are the space's own (`space::credits`): frames hold both, because a space fills a frame itself.
+//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them. Behind the sets
+//! lie words that are the space's own (`space::credits`): frames hold both, because a space fills a frame itself.
 
 use crate::system::System;
 use crate::translations::frames;
