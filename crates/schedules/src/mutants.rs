@@ -191,6 +191,11 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("nobody sees an area of several lanes", PutBack(M::CrossingUnseen, "space::lane_rooms")),
     reviewed("a lane's hole is thought to go on beyond it", PutBack(M::HoleBeyondLane, "space::holes"))
         .rare(&["bounds"]),
+    reviewed("a part is entered in a table that lost its place", PutBack(M::TableOfBefore, "sync::range_lock"))
+        .rare(&["annex"]),
+    reviewed("a lane comes over what others have a part of", PutBack(M::AnnexOverParts, "space::annexes"))
+        .rare(&["annex"]),
+    reviewed("an area stays behind when its lane comes", PutBack(M::AreaLeftBehind, "space::annexes")).rare(&["annex"]),
     reviewed("a part's holder looks up without an RCU section", PutBack(M::PartLooksUnheld, "space::permit"))
         .rare(&["apart"]),
     reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),

@@ -319,6 +319,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "annex",
+        about: "areas below the lowest lane, which get a lane of their own as soon as two threads wait for each other",
+        weight: 2,
+        nr_pages: 3,
+        has_lanes: true,
+        prologue: "m0+s0",
+        menus: &["u0+m0+s0+l0+r0", "u0+m0+l0+w0+s0", "m0+u0+m1+u1+u0-1+l0"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
         name: "apart",
         about: "areas of two tables, with a hole between them, that threads unmap, map and protect side by side",
         weight: 2,

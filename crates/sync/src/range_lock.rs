@@ -27,6 +27,9 @@
 //!   everything ends.
 //! * I4 parts that overlap, or touch while one is held for writing, are of one table: a part that is not wholly inside
 //!   its lane is no part, and has everything. The caller of `write_part_of` sees to that.
+//! * I5 a place goes from one table to another under the lock of the first, and while nobody holds a part of it there.
+//!   So who has a table's lock asks once more whose table it is, and what it finds then stays while it has the lock, or
+//!   a part.
 //!
 //! # Protocol
 //! ```text
@@ -112,6 +115,7 @@ pub struct HeldRanges<'a, P: Processor> {
     slots: &'a [Slot<P>],
     /// How many slots there are from the first to the last that is held.
     nr_used: SpinMutexGuard<'a, P, usize, RangesLock>,
+    had_to_wait: bool,
 }
 
 /// A place in the table. It is filled under the table's lock, and emptied by who holds the part.
@@ -177,16 +181,16 @@ impl<P: Processor> Slot<P> {
 ///     lock.write().divide();
 ///     let [low, high] = [0, 1].map(|lane| {
 ///         let part = Claim { start: 10 * lane + 1, end: 10 * lane + 9, ..Claim::default() };
-///         lock.write_part_of(lanes[lane as usize].parts(), &mut |_| Some(part)).0
+///         lock.write_part_of(&|| lanes[lane as usize].parts(), &mut |_| Some(part)).0
 ///     });
 ///     assert!(!low.is_whole() && !high.is_whole());
-///     assert!(lock.try_read_of(Some(lanes[0].parts()), 2..3).is_none());
+///     assert!(lock.try_read_of(&|| Some(lanes[0].parts()), 2..3).is_none());
 ///     assert!(lanes[1].parts().lock().is_held_by_others(&(12..13), 3));
 ///     drop((low, high));
 ///     // What lies in several lanes is looked at with everything held.
-///     drop(lock.read_of(None, 2..12));
+///     drop(lock.read_of(&|| None, 2..12));
 ///     assert!(!lock.is_divided(), "until somebody has everything alone");
-///     drop(lock.write_part_of(lanes[0].parts(), &mut |_| Some(Claim { start: 1, end: 9, ..Claim::default() })));
+///     drop(lock.write_part_of(&|| lanes[0].parts(), &mut |_| Some(Claim { start: 1, end: 9, ..Claim::default() })));
 ///     assert!(lock.is_divided());
 /// });
 /// ```
@@ -241,7 +245,15 @@ impl<'a, P: Processor> PartTableRef<'a, P> {
     pub fn lock(self) -> HeldRanges<'a, P> {
         // Who comes while others wait stands behind them: each waits on a line of its own.
         let lock = if self.queue.is_occupied() { None } else { self.nr_used.try_lock() };
-        HeldRanges { slots: self.slots, nr_used: lock.unwrap_or_else(|| self.queue.lock(|| self.nr_used.lock())) }
+        let had_to_wait = lock.is_none();
+        let nr_used = lock.unwrap_or_else(|| self.queue.lock(|| self.nr_used.lock()));
+        HeldRanges { slots: self.slots, nr_used, had_to_wait }
+    }
+
+    /// Says whether both are one table. Asked by whoever has locked a place's table: it may be another's by then (I5).
+    #[inline]
+    pub fn is_same(self, other: Self) -> bool {
+        core::ptr::eq(self.queue, other.queue)
     }
 }
 
@@ -265,6 +277,19 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
             (nr.saturating_add(claim.nr_added), bytes.saturating_add(claim.bytes_added))
         };
         self.held().fold((0, 0), add)
+    }
+
+    /// Says whether they are those of a table. Asked by whoever chooses a part.
+    #[inline]
+    pub fn is_of(&self, parts: PartTableRef<'_, P>) -> bool {
+        core::ptr::eq(self.slots, parts.slots)
+    }
+
+    /// Says whether the table's lock was somebody else's when the caller came. Asked by whoever could have a table of
+    /// his own.
+    #[inline]
+    pub fn had_to_wait(&self) -> bool {
+        self.had_to_wait
     }
 
     /// Says whether anybody but the writer who holds `own` holds a part of `range`. Asked by whoever would free what
@@ -403,21 +428,22 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         &self,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'_, P, S>, Option<HeldRanges<'_, P>>) {
-        self.write_part_of(self.parts(), choose)
+        self.write_part_of(&|| self.parts(), choose)
     }
 
-    /// As [`RangeLock::write_part`], of a table that is not the lock's own (I4).
+    /// As [`RangeLock::write_part`], of a table that is not the lock's own (I4, I5): `place` says which one.
     #[track_caller]
     pub fn write_part_of<'a>(
         &'a self,
-        parts: PartTableRef<'a, P>,
+        place: &impl Fn() -> PartTableRef<'a, P>,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'a, P, S>, Option<HeldRanges<'a, P>>) {
         if !self.may_be_divided() {
             return (self.write(), None);
         }
-        match self.soon_entered(parts, &mut |held| Some(Part { claim: choose(held)?, mode: Mode::Write })) {
-            Ok(Entered { slot, share, table }) => {
+        let wanted = &mut |held: &HeldRanges<'_, P>| Some(Part { claim: choose(held)?, mode: Mode::Write });
+        match self.soon_entered(&|| Some(place()), wanted) {
+            Ok(Entered { parts, slot, share, table }) => {
                 let guard = Guard::Share(share);
                 let part = Some((parts, slot));
                 (RangeWriteGuard { state: &self.state, part, was_divided: false, guard }, Some(table))
@@ -433,39 +459,42 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[inline]
     #[track_caller]
     pub fn read(&self, range: Range<u64>) -> RangeReadGuard<'_, P, S> {
-        self.read_of(Some(self.parts()), range)
+        self.read_of(&|| Some(self.parts()), range)
     }
 
-    /// As [`RangeLock::read`], of a range of that table; of one that is of several, if none is named: it takes
-    /// everything, and then lets others look.
+    /// As [`RangeLock::read`], of a range of the table that `place` says; of one that is of several, if it says none:
+    /// it takes everything, and then lets others look.
     #[inline]
     #[track_caller]
-    pub fn read_of<'a>(&'a self, parts: Option<PartTableRef<'a, P>>, range: Range<u64>) -> RangeReadGuard<'a, P, S> {
+    pub fn read_of<'a>(
+        &'a self,
+        place: &impl Fn() -> Option<PartTableRef<'a, P>>,
+        range: Range<u64>,
+    ) -> RangeReadGuard<'a, P, S> {
         if !self.may_be_divided() {
             let share = self.semaphore.read();
             if !self.is_divided() {
                 return RangeReadGuard { part: None, _share: share };
             }
         }
-        self.read_part(parts, range)
+        self.read_part(place, range)
     }
 
     #[cold]
     #[track_caller]
-    fn read_part<'a>(&'a self, parts: Option<PartTableRef<'a, P>>, range: Range<u64>) -> RangeReadGuard<'a, P, S> {
-        let Some(parts) = parts else {
-            let share = self.semaphore.read();
-            if !self.is_divided() {
-                return RangeReadGuard { part: None, _share: share };
-            }
-            drop(share);
-            return self.downgrade_to(self.write(), None);
-        };
-        match self.soon_entered(parts, &mut |_| Some(Part::read(&range))) {
+    fn read_part<'a>(
+        &'a self,
+        place: &impl Fn() -> Option<PartTableRef<'a, P>>,
+        range: Range<u64>,
+    ) -> RangeReadGuard<'a, P, S> {
+        match self.soon_entered(place, &mut |_| Some(Part::read(&range))) {
             Ok(Entered { slot, share, .. }) => RangeReadGuard { part: Some(slot), _share: share },
             // It is not divided, and so a share is enough.
             Err(Some(share)) => RangeReadGuard { part: None, _share: share },
-            Err(None) => self.downgrade_to(self.write(), Some((parts, range))),
+            Err(None) => {
+                let write = self.write();
+                self.downgrade_to(write, place().map(|parts| (parts, range)))
+            }
         }
     }
 
@@ -473,7 +502,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[inline]
     #[track_caller]
     pub fn try_read(&self, range: Range<u64>) -> Option<RangeReadGuard<'_, P, S>> {
-        self.try_read_of(Some(self.parts()), range)
+        self.try_read_of(&|| Some(self.parts()), range)
     }
 
     /// As [`RangeLock::read_of`], if that takes no waiting.
@@ -481,14 +510,19 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     #[track_caller]
     pub fn try_read_of<'a>(
         &'a self,
-        parts: Option<PartTableRef<'a, P>>,
+        place: &impl Fn() -> Option<PartTableRef<'a, P>>,
         range: Range<u64>,
     ) -> Option<RangeReadGuard<'a, P, S>> {
         let share = self.semaphore.try_read()?;
         if !self.is_divided() {
             return Some(RangeReadGuard { part: None, _share: share });
         }
-        let part = parts?.lock().enter(&Part::read(&range)).ok()?;
+        let parts = place()?;
+        let mut table = parts.lock();
+        if !is_still(place, parts) {
+            return None;
+        }
+        let part = table.enter(&Part::read(&range)).ok()?;
         Some(RangeReadGuard { part: Some(part), _share: share })
     }
 
@@ -526,11 +560,11 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     }
 
     /// Shares the semaphore and enters what is wanted; the share alone if no parts are given out; nothing if the part
-    /// is not to be had soon.
+    /// is of no one table, or not to be had soon.
     #[track_caller]
     fn soon_entered<'a>(
         &'a self,
-        parts: PartTableRef<'a, P>,
+        place: &impl Fn() -> Option<PartTableRef<'a, P>>,
         wanted: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Part>,
     ) -> Result<Entered<'a, P, S>, Option<ReadGuard<'a, P, S>>> {
         let share = self.semaphore.read();
@@ -540,12 +574,18 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         let mut deadline_ns = None;
         let mut chosen = None;
         loop {
+            let parts = place().ok_or(None)?;
             let mut table = parts.lock();
             if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
                 chosen = wanted(&table);
             }
+            // The choice may have moved its place to another table, as somebody else may have before we had the lock.
+            if !mutant!(TableOfBefore, is_still(place, parts) => true) {
+                chosen = None;
+                continue;
+            }
             let (slot, end) = match table.enter(chosen.as_ref().ok_or(None)?) {
-                Ok(slot) => return Ok(Entered { slot, share, table }),
+                Ok(slot) => return Ok(Entered { parts, slot, share, table }),
                 Err(InTheWay::Part(slot, end)) => (slot, end),
                 Err(InTheWay::Crowd) => return Err(None),
             };
@@ -564,8 +604,15 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     }
 }
 
+/// Says whether a part is still one of a table, which is locked (I5).
+#[inline]
+fn is_still<'a, P: Processor>(place: &impl Fn() -> Option<PartTableRef<'a, P>>, parts: PartTableRef<'a, P>) -> bool {
+    place().is_some_and(|now| now.is_same(parts))
+}
+
 /// A part that was just entered; the table is locked still.
 struct Entered<'a, P: Processor, S: RwSemaphore<P>> {
+    parts: PartTableRef<'a, P>,
     slot: &'a Slot<P>,
     share: ReadGuard<'a, P, S>,
     table: HeldRanges<'a, P>,

@@ -121,6 +121,12 @@ pub enum Mutant {
     CrossingUnseen,
     /// Who has a part of a lane frees tables of a hole that others may fill.
     HoleBeyondLane,
+    /// Who waited for a lane's table does not ask again whether its place is that lane's still.
+    TableOfBefore,
+    /// A lane is made of places that others hold a part of.
+    AnnexOverParts,
+    /// A lane is made around an area, which stays in the index of before.
+    AreaLeftBehind,
     /// Who has a part looks the index up outside an RCU section.
     PartLooksUnheld,
     /// Fork lists the child before it has edited the child's index and copied its entries.
@@ -164,7 +170,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 70] = [
+    pub const ALL: [Self; 73] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -218,6 +224,9 @@ impl Mutant {
         Self::LaneBoundTouched,
         Self::CrossingUnseen,
         Self::HoleBeyondLane,
+        Self::TableOfBefore,
+        Self::AnnexOverParts,
+        Self::AreaLeftBehind,
         Self::PartLooksUnheld,
         Self::ChildListedEarly,
         Self::SpaceResurrected,
@@ -293,6 +302,9 @@ impl Mutant {
             Self::LaneBoundTouched => "lane-bound-touched",
             Self::CrossingUnseen => "crossing-unseen",
             Self::HoleBeyondLane => "hole-beyond-lane",
+            Self::TableOfBefore => "table-of-before",
+            Self::AnnexOverParts => "annex-over-parts",
+            Self::AreaLeftBehind => "area-left-behind",
             Self::PartLooksUnheld => "part-looks-unheld",
             Self::ChildListedEarly => "child-listed-early",
             Self::SpaceResurrected => "space-resurrected",

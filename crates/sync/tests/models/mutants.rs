@@ -39,6 +39,12 @@ fn who_wants_everything_and_waits_for_no_part_is_beside_one() {
 }
 
 #[test]
+fn who_does_not_ask_again_whose_table_a_place_is_in_is_beside_another() {
+    let model = range_lock::a_place_that_goes_to_another_table_excludes_those_who_waited_for_the_first;
+    assert!(is_noticed(Some(Mutant::TableOfBefore), model) && !is_noticed(None, model));
+}
+
+#[test]
 fn an_owner_that_has_gone_is_still_named() {
     let model = rwsem::a_spinner_that_waits_for_readers_is_not_forgotten;
     assert!(is_noticed(Some(Mutant::OwnerStale), model) && !is_noticed(None, model));

@@ -2,7 +2,8 @@
 
 use crate::{Body, Plain, race};
 use faultless_platform::loom::Loom;
-use faultless_sync::{Claim, Generation, PartTable, RangeLock, RwSemaphore, Rwsem};
+use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_sync::{Claim, Generation, PartTable, PartTableRef, RangeLock, RwSemaphore, Rwsem};
 
 struct Shared {
     lock: RangeLock<Loom, Rwsem<Loom>, 2>,
@@ -122,7 +123,7 @@ fn lanes() -> Lanes {
 
 fn change_lane(lanes: &Lanes, lane: usize) {
     let claim = Claim { start: 2 * lane as u64, end: 2 * lane as u64 + 1, ..Claim::default() };
-    let (_write, _) = lanes.lock.write_part_of(lanes.tables[lane].parts(), &mut |_| Some(claim));
+    let (_write, _) = lanes.lock.write_part_of(&|| lanes.tables[lane].parts(), &mut |_| Some(claim));
     lanes.places[lane].bump();
 }
 
@@ -140,12 +141,12 @@ fn change_both_lanes(lanes: &Lanes) {
 }
 
 fn look_at_both_lanes(lanes: &Lanes) {
-    let _read = lanes.lock.read_of(None, 0..3);
+    let _read = lanes.lock.read_of(&|| None, 0..3);
     lanes.places.iter().for_each(|place| _ = place.read());
 }
 
 fn look_at_first_lane(lanes: &Lanes) {
-    let _read = lanes.lock.read_of(Some(lanes.tables[0].parts()), 0..1);
+    let _read = lanes.lock.read_of(&|| Some(lanes.tables[0].parts()), 0..1);
     lanes.places[0].read();
 }
 
@@ -166,4 +167,50 @@ pub fn who_looks_at_several_tables_excludes_parts_of_each() {
     race(Some(3), lanes, [look_at_both_lanes as Body<Lanes>, change_second_lane], |lanes| lanes_are(lanes, 0, 1));
     race(Some(3), lanes, [look_at_both_lanes, look_at_first_lane], |lanes| lanes_are(lanes, 0, 0));
     race(Some(2), lanes, [look_at_both_lanes, look_at_first_lane, change_first_lane], |lanes| lanes_are(lanes, 1, 0));
+}
+
+/// A place that goes from one table to another, once, as soon as somebody wants it of whom nobody else has a part.
+struct Moving {
+    lanes: Lanes,
+    has_moved: <Loom as Processor>::AtomicU32,
+}
+
+fn moving() -> Moving {
+    Moving { lanes: lanes(), has_moved: <Loom as Processor>::AtomicU32::new(0) }
+}
+
+impl Moving {
+    fn table(&self) -> PartTableRef<'_, Loom> {
+        // Relaxed: asked again with the table's lock, under which it changes (I5).
+        self.lanes.tables[self.has_moved.load(Ordering::Relaxed) as usize].parts()
+    }
+}
+
+fn move_and_change(moving: &Moving) {
+    let (_write, _) = moving.lanes.lock.write_part_of(&|| moving.table(), &mut |held| {
+        if held.is_of(moving.lanes.tables[0].parts()) && !held.is_held_by_others(&(0..3), 9) {
+            moving.has_moved.store(1, Ordering::Relaxed);
+        }
+        Some(Claim { start: 0, end: 1, ..Claim::default() })
+    });
+    moving.lanes.places[0].bump();
+}
+
+fn change_where_it_is(moving: &Moving) {
+    let claim = Claim { start: 0, end: 1, ..Claim::default() };
+    let (_write, _) = moving.lanes.lock.write_part_of(&|| moving.table(), &mut |_| Some(claim));
+    moving.lanes.places[0].bump();
+}
+
+fn look_where_it_is(moving: &Moving) {
+    let _read = moving.lanes.lock.read_of(&|| Some(moving.table()), 0..1);
+    moving.lanes.places[0].read();
+}
+
+#[test]
+pub fn a_place_that_goes_to_another_table_excludes_those_who_waited_for_the_first() {
+    race(Some(3), moving, [move_and_change as Body<Moving>, change_where_it_is], |moving| {
+        lanes_are(&moving.lanes, 2, 0)
+    });
+    race(Some(3), moving, [move_and_change, look_where_it_is], |moving| lanes_are(&moving.lanes, 1, 0));
 }

@@ -60,11 +60,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
     fn prune_part(&self, range: Range<u64>, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
         let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole);
-        let is_bare = {
+        let may_matter = {
             let _beside = self.look_beside();
-            spanned(&self.hole_around(range.start)).is_some()
+            let hole = self.hole_around(range.start);
+            // Where a leaf table spans a bound, a hole may leave one behind that has no table to itself.
+            spanned(&hole).is_some() || self.may_leave_crossing(&hole)
         };
-        if !is_bare {
+        if !may_matter {
             return;
         }
         let edit = self.lock.edit(VirtAddr::new(range.start));
@@ -110,6 +112,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(super) fn prune_left_over(&self) {
         if self.lock.left_over().is_some_and(LeftOver::is_there) {
+            self.prune_all_left_over();
+        }
+    }
+
+    /// As [`Space::prune_left_over`], of tables that spanned a lane's bound.
+    #[cold]
+    pub(super) fn prune_crossing(&self) {
+        if self.lock.left_over().is_some_and(LeftOver::has_crossing) {
             self.prune_all_left_over();
         }
     }

@@ -5,15 +5,16 @@
 //! their parts nor to find, add and take away areas.
 //!
 //! # Words first
-//! * A *lane* is a CPU's range of addresses (`translations::lanes`); all that lies in none is the *rest*. A lane has a
-//!   [`LaneRoom`]. The rest has the lock's own table of parts and the space's own index, the *common* one.
+//! * A *lane* is a CPU's range of addresses (`translations::lanes`), or an annex (`annexes`), which lies in no CPU's
+//!   range. A lane has a [`LaneRoom`]. What no CPU's range has is the *rest*; the pieces of it that no annex has share
+//!   the lock's own table of parts and the space's own index, the *common* one.
 //! * `are_used`: whether any lane's index may hold an area. `are_crossed`: whether the common index may hold an area
 //!   that crosses a lane's bound, and so has addresses of a lane.
 //!
 //! # Invariants
 //! * N1 an area that lies in one lane, bounds included, is in that lane's index; all others are in the common one.
 //! * N2 a part of a lane neither reaches its bounds nor crosses them: whoever would lock more has everything. The same
-//!   holds of the two pieces of the rest. So parts of different tables neither overlap nor touch (I4 of
+//!   holds of the pieces of the rest. So parts of different tables neither overlap nor touch (I4 of
 //!   `sync::RangeLock`), and who has everything alone changes areas that meet a bound.
 //! * N3 a lane's index is edited under its table's lock, the common one under the lock's own, or by who has everything.
 //! * N4 an edit of several indexes is made by who has everything. Where an area goes from one index to another, it is
@@ -31,8 +32,9 @@
 //! | a search of all room beside edits of other lanes | what it finds beyond its own lane is no part (N2): it is searched again with everything held |
 //!
 //! # Memory
-//! 512 bytes for each CPU, behind the sets of the lanes.
+//! 512 bytes for each CPU, and as much again for annexes, behind the sets of the lanes.
 
+use super::annexes::{self, Annexes};
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use crate::translations::lanes::{Lanes, Shape};
@@ -62,6 +64,7 @@ struct LaneFlags<P: System> {
 pub struct LaneRooms<P: System> {
     shape: Shape,
     flags: NonNull<CachePadded<LaneFlags<P>>>,
+    /// The CPUs', and then the annexes'.
     rooms: NonNull<LaneRoom<P>>,
 }
 
@@ -96,8 +99,8 @@ impl<P: System> Lane<'_, P> {
 pub(super) fn nr_words<P: System>(nr_cpus: usize) -> usize {
     // Both begin at a multiple of what a padded cell has.
     let len_bytes =
-        align_of::<LaneRoom<P>>() + size_of::<CachePadded<LaneFlags<P>>>() + nr_cpus * size_of::<LaneRoom<P>>();
-    len_bytes.div_ceil(size_of::<u64>())
+        align_of::<LaneRoom<P>>() + size_of::<CachePadded<LaneFlags<P>>>() + 2 * nr_cpus * size_of::<LaneRoom<P>>();
+    len_bytes.div_ceil(size_of::<u64>()) + annexes::nr_words(nr_cpus)
 }
 
 impl<P: System> LaneRooms<P> {
@@ -111,8 +114,9 @@ impl<P: System> LaneRooms<P> {
             let (are_used, are_crossed) = (P::AtomicU64::new(0), P::AtomicU64::new(0));
             flags.write(CachePadded::new(LaneFlags { are_used, are_crossed }));
             let rooms = flags.add(1).cast::<LaneRoom<P>>();
-            for cpu in 0..P::nr_cpus() {
-                rooms.add(cpu).write(LaneRoom { parts: CachePadded::new(PartTable::new()), index: Index::new() });
+            let nr_rooms = 2 * P::nr_cpus();
+            for place in 0..nr_rooms {
+                rooms.add(place).write(LaneRoom { parts: CachePadded::new(PartTable::new()), index: Index::new() });
             }
             Some(Self { shape: *shape, flags: NonNull::new(flags)?, rooms: NonNull::new(rooms)? })
         }
@@ -135,7 +139,23 @@ impl<P: System> LaneRooms<P> {
         mutant!(CrossingUnseen, self.flags().are_crossed.load(Ordering::Relaxed) != 0 => false)
     }
 
-    /// Returns the room of the lane with a number, if it is one.
+    #[inline]
+    pub(super) fn annexes(&self) -> Annexes<'_, P> {
+        let nr_words = annexes::nr_words(P::nr_cpus());
+        // SAFETY: so many words lie behind the rooms, zeroed by who made the frames, accessed as these atomics alone,
+        // which are laid out as their values are (`InPlace`).
+        Annexes::new(unsafe {
+            core::slice::from_raw_parts(self.rooms.add(2 * P::nr_cpus()).as_ptr().cast_const().cast(), nr_words)
+        })
+    }
+
+    /// Says whether an address is of a CPU's range.
+    #[inline]
+    pub(super) fn is_cpus(&self, address: u64) -> bool {
+        self.shape.lane(self.shape.number_of(address)) < P::nr_cpus()
+    }
+
+    /// Returns the room of a CPU's lane by the number of its range, if it is one.
     #[inline]
     fn room(&self, number: u64) -> Option<&LaneRoom<P>> {
         let cpu = self.shape.lane(number);
@@ -143,16 +163,48 @@ impl<P: System> LaneRooms<P> {
         (cpu < P::nr_cpus()).then(|| unsafe { self.rooms.add(cpu).as_ref() })
     }
 
+    fn room_of_annex(&self, annex: usize) -> &LaneRoom<P> {
+        assert!(annex < P::nr_cpus(), "there are as many annexes at most");
+        // SAFETY: there is one for each CPU behind those of their lanes, in frames that go with the space.
+        unsafe { self.rooms.add(P::nr_cpus() + annex).as_ref() }
+    }
+
+    /// Returns the index of an annex.
+    pub(super) fn index_of_annex<T>(&self, annex: usize) -> &Index<P, T> {
+        index_of(self.room_of_annex(annex))
+    }
+
+    /// Returns the room of the lane that an address lies in, if that is not the rest.
+    #[inline]
+    fn room_at(&self, address: u64) -> Option<&LaneRoom<P>> {
+        let number = self.shape.number_of(address);
+        self.room(number).or_else(|| Some(self.room_of_annex(self.annexes().at(address)?)))
+    }
+
     #[inline]
     fn lane(&self, address: u64) -> Lane<'_, P> {
         let number = self.shape.number_of(address);
-        let room = self.room(number);
-        let bounds = match room {
-            Some(_) => self.shape.range_of(self.shape.lane(number)),
-            None if address < self.all().start => 0..self.all().start,
-            None => self.all().end..u64::MAX,
-        };
-        Lane { bounds, room }
+        if let Some(room) = self.room(number) {
+            return Lane { bounds: self.shape.range_of(self.shape.lane(number)), room: Some(room) };
+        }
+        if let Some(annex) = self.annexes().at(address) {
+            return Lane { bounds: self.annexes().bounds(annex), room: Some(self.room_of_annex(annex)) };
+        }
+        let all = self.all();
+        let rest = if address < all.start { 0..all.start } else { all.end..u64::MAX };
+        Lane { bounds: self.annexes().piece(address, rest), room: None }
+    }
+
+    /// Returns the piece of the rest that an address lies in, if it lies in one.
+    pub(super) fn piece(&self, address: u64) -> Option<Range<u64>> {
+        let Lane { bounds, room: None } = self.lane(address) else { return None };
+        Some(bounds)
+    }
+
+    /// Says whether an address is neither of a CPU's range nor of an annex.
+    #[inline]
+    pub(super) fn is_in_a_piece(&self, address: u64) -> bool {
+        self.room_at(address).is_none()
     }
 
     /// Returns what all lanes are together.
@@ -174,7 +226,7 @@ impl<P: System> LaneRooms<P> {
     /// Returns the table of the lane that an address lies in; `own` is that of the rest.
     #[inline]
     pub(super) fn parts<'a>(&'a self, address: u64, own: PartTableRef<'a, P>) -> PartTableRef<'a, P> {
-        self.lane(address).room.map_or(own, |room| room.parts.parts())
+        self.room_at(address).map_or(own, |room| room.parts.parts())
     }
 
     /// As [`LaneRooms::parts`], of a range; nothing if it crosses a bound.
@@ -213,7 +265,7 @@ fn index_of<P: System, T>(room: &LaneRoom<P>) -> &Index<P, T> {
 impl<P: System> LaneRooms<P> {
     #[inline]
     pub(super) fn containing<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
-        let Some(room) = self.lane(address).room else { return common.containing(address) };
+        let Some(room) = self.room_at(address) else { return common.containing(address) };
         let own = index_of(room).containing(address);
         if own.is_none() && self.are_crossed() { common.containing(address) } else { own }
     }
@@ -245,7 +297,16 @@ impl<P: System> LaneRooms<P> {
             let room = self.room(number)?;
             index_of::<P, T>(room).first_ending_after(self.shape.range_of(self.shape.lane(number)).start)
         });
-        found.next().filter(starts_below(limit)).or(other)
+        if limit <= lane.bounds.end {
+            return other;
+        }
+        let in_annex = |(annex, bounds): (usize, Range<u64>)| {
+            let is_above = lane.bounds.end <= bounds.start && bounds.start < limit;
+            is_above.then(|| self.index_of_annex(annex).first_ending_after(bounds.start))?
+        };
+        let in_annexes = self.annexes().each().filter_map(in_annex);
+        let found = found.next().into_iter().chain(in_annexes).min_by_key(|found| found.start);
+        found.filter(starts_below(limit)).or(other)
     }
 
     /// Returns the last area that starts below `address`, if it ends behind `limit`.
@@ -275,7 +336,16 @@ impl<P: System> LaneRooms<P> {
             let room = self.room(number)?;
             index_of::<P, T>(room).last_starting_before(self.shape.range_of(self.shape.lane(number)).end)
         });
-        found.next().filter(ends_behind(limit)).or(other)
+        if limit >= lane.bounds.start {
+            return other;
+        }
+        let in_annex = |(annex, bounds): (usize, Range<u64>)| {
+            let is_below = bounds.end <= lane.bounds.start && bounds.end > limit;
+            is_below.then(|| self.index_of_annex(annex).last_starting_before(bounds.end))?
+        };
+        let in_annexes = self.annexes().each().filter_map(in_annex);
+        let found = found.next().into_iter().chain(in_annexes).max_by_key(|found| found.end);
+        found.filter(ends_behind(limit)).or(other)
     }
 
     /// As [`Index::highest_gap`].
@@ -310,7 +380,20 @@ impl<P: System> LaneRooms<P> {
         if all.start <= room.start && room.end <= all.end && !self.are_crossed() {
             return (len_bytes != 0 && room.end - room.start >= len_bytes).then(|| room.end - len_bytes);
         }
-        common.highest_gap(len_bytes, room)
+        let mut room = room;
+        loop {
+            let found = common.highest_gap(len_bytes, room.clone())?;
+            // The common index knows nothing of what lies in annexes.
+            let taken =
+                self.annexes().each().filter(|(_, bounds)| bounds.start < found + len_bytes && found < bounds.end);
+            let first = taken.filter_map(|(annex, _)| self.index_of_annex::<T>(annex).first_ending_after(found));
+            let lowest = first.filter(|area| area.start < found + len_bytes).map(|area| area.start).min();
+            let Some(lowest) = lowest else { return Some(found) };
+            if lowest <= room.start {
+                return None;
+            }
+            room.end = lowest;
+        }
     }
 }
 
@@ -342,7 +425,7 @@ impl<P: System> LaneRooms<P> {
         Edited::One(index_of(room))
     }
 
-    fn note_used(&self) {
+    pub(super) fn note_used(&self) {
         // Relaxed, both: N5.
         if !self.are_used() {
             self.flags().are_used.store(1, Ordering::Relaxed);
@@ -362,5 +445,10 @@ impl<P: System> LaneRooms<P> {
     /// Calls `act` for the index of each lane that has a part of a span.
     pub(super) fn for_each_index<'a, T: 'a>(&'a self, span: &Range<u64>, mut act: impl FnMut(&'a Index<P, T>)) {
         self.numbers(span).filter_map(|number| self.room(number)).for_each(|room| act(index_of(room)));
+        let meets = |bounds: &Range<u64>| bounds.start < span.end && span.start < bounds.end;
+        self.annexes()
+            .each()
+            .filter(|(_, bounds)| meets(bounds))
+            .for_each(|(annex, _)| act(self.index_of_annex(annex)));
     }
 }

@@ -52,6 +52,12 @@ impl<P: System> LeftOver<P> {
         move_bound(&self.crossing_end, range.end, |wanted, now| wanted > now);
     }
 
+    /// Says whether tables may stand that span a lane's bound; to who has no lock it is a hint.
+    pub(super) fn has_crossing(&self) -> bool {
+        // Relaxed: as in `is_there`.
+        self.crossing_end.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns the range, of which nothing is left over any more: the caller, who has everything, frees it.
     pub(super) fn taken(&self) -> Range<u64> {
         let take = |start: &P::AtomicU64, end: &P::AtomicU64| {
@@ -71,7 +77,7 @@ impl<P: System> LeftOver<P> {
     /// Returns a range widened to what is left over, which the caller frees with it.
     pub(super) fn taken_with(&self, range: Range<u64>) -> Range<u64> {
         // Relaxed: the caller has everything.
-        if !self.is_there() && self.crossing_end.load(Ordering::Relaxed) == 0 {
+        if !self.is_there() && !self.has_crossing() {
             return range;
         }
         let own = self.taken();

@@ -1,5 +1,6 @@
 //! mmap and munmap.
 
+use super::annexes::Comes;
 use super::change::{Join, NewArea, Reserve};
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
@@ -58,22 +59,29 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is.
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
+        // Before the guess: all but the first CPU go to their lanes at once.
+        self.note_mapper();
         let near = self.guessed_place(request);
         let reserve = self.reserve_part(near)?;
-        let (write, edit) = self.write_claimed(near, &mut || {
+        let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut || {
             place = self.place_beside(request, len);
             let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
             Some((place?, added(len)))
         });
         let place = place.filter(|_| !write.is_whole());
         let reserve = reserve.map(|reserve| reserve.with_edit(edit));
-        self.with_guard(write, |permit| {
+        let mapped = self.with_guard(write, |permit| {
             let range = match place {
                 Some(range) => range,
                 None => permit.checked_place(request, len)?,
             };
             Ok((range, permit.map_placed(request, range, len, reserve)?))
-        })
+        });
+        if mapped.is_err() {
+            // An annex may have grown for nothing.
+            self.prune_crossing();
+        }
+        mapped
     }
 
     /// Returns where a mapping will presumably be.
@@ -101,7 +109,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         // SAFETY: who edits areas has the lock of what is held.
         let permit = unsafe { WritePermit::assume(self) };
-        permit.note_mapper();
         permit.place(request, len).ok()
     }
 }
@@ -109,7 +116,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Returns what was mapped; nothing if something else must leave the place first.
     fn place_and_map(self, request: &MapRequest<'_, P>, len: u64) -> Result<Option<(PageRange, AreaFlags)>, CallError> {
-        let range = self.checked_place(request, len)?;
+        self.check_new_area()?;
+        self.note_mapper();
+        let range = self.place(request, len)?;
         if self.meets_departure(&range.addresses()) {
             return Ok(None);
         }
@@ -119,7 +128,6 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Chooses the range.
     fn checked_place(self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
         self.check_new_area()?;
-        self.note_mapper();
         self.place(request, len)
     }
 

@@ -29,6 +29,7 @@ use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 /// | a long unmapping, to give way | `is_contended` |
 /// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `is_whole` |
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
+/// | those of them that get a lane made | `is_edited_by`, `edit_rest` |
 /// | whoever looks for areas | `lanes` |
 /// | a second user of a space | `divide` |
 /// | a new space | `new`, `set_lanes` |
@@ -98,6 +99,16 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     #[inline]
     #[track_caller]
     fn edit(&self, _near: VirtAddr) -> Option<EditGuard<'_, P>> {
+        None
+    }
+    /// Says whether a lock of edits is that of the lane of `near`.
+    #[inline]
+    fn is_edited_by(&self, _near: VirtAddr, _held: &HeldRanges<'_, P>) -> bool {
+        false
+    }
+    /// As [`MapLock::edit`], of what lies in no lane.
+    #[track_caller]
+    fn edit_rest(&self) -> Option<EditGuard<'_, P>> {
         None
     }
     /// Returns where page tables are noted that a holder of a part left standing.

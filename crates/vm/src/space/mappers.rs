@@ -19,10 +19,15 @@ impl<P: System> Mappers<P> {
 
     pub(super) fn note(&self, cpu: usize) {
         let own = cpu as u64 + 1;
-        // Relaxed, both: written under the write lock; who searches without it finds a place that may be taken by then.
+        // Relaxed, all: who searches by it finds a place that is looked at again under the lock.
         let only = self.only.load(Ordering::Relaxed);
-        if only != own && only != MANY {
-            self.only.store(if only == NOBODY { own } else { MANY }, Ordering::Relaxed);
+        if only == own || only == MANY {
+            return;
+        }
+        let wanted = if only == NOBODY { own } else { MANY };
+        if self.only.compare_exchange(only, wanted, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            // Another one came meanwhile.
+            self.only.store(MANY, Ordering::Relaxed);
         }
     }
 

@@ -40,10 +40,12 @@
 //! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
 //! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with
 //! `left_over` and `credits`) how several are inside at once, `request` what mmap is asked for,
-//! `line` how an area is shown; `lane_rooms` is what each lane has of its own, `lookups` finds areas there;
+//! `line` how an area is shown; `lane_rooms` is what each lane has of its own, `annexes` are lanes for named addresses,
+//! `lookups` finds areas there;
 //! `references` and `pins` are the calls about those.
 
 mod advise;
+mod annexes;
 mod areas;
 mod ask;
 mod change;

@@ -11,7 +11,6 @@
 
 use super::Space;
 use super::map_lock::MapLock;
-use super::permit::WritePermit;
 use super::request::HUGE_BYTES;
 use super::{credits, lane_rooms};
 use crate::addr::PAGE;
@@ -21,16 +20,14 @@ use crate::system::System;
 use crate::translations::lanes::Spread;
 use core::ops::Range;
 
-impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+impl<P: System, D: Design<P>> Space<P, D> {
     /// Notes that this CPU maps, where that decides anything.
-    pub(super) fn note_mapper(self) {
+    pub(super) fn note_mapper(&self) {
         if self.limits.placement == PlacementPolicy::Auto {
             self.mappers.note(P::cpu());
         }
     }
-}
 
-impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the part of `room` that this CPU searches first, if the space's mappings are spread.
     pub(super) fn own_room(&self, room: Range<u64>) -> Option<Range<u64>> {
         let is_spread = match self.limits.placement {
@@ -51,5 +48,7 @@ pub(super) fn spread<P: System, D: Design<P>>(limits: &Limits) -> Option<Spread>
     let is_spread = limits.placement != PlacementPolicy::Linux;
     let room = limits.lowest_chosen.max(PAGE)..limits.mmap_base;
     let nr_lane_words = if D::Lock::DIVIDES { lane_rooms::nr_words::<P>(P::nr_cpus()) } else { 0 };
-    is_spread.then(|| Spread { room, nr_own_words: credits::nr_words::<P, D>() + nr_lane_words })
+    // Where map calls queue, whom a change asks is not what they wait for.
+    let nr_rest_sets = if D::Lock::DIVIDES { (2 * P::nr_cpus()).next_power_of_two() } else { 1 };
+    is_spread.then(|| Spread { room, nr_rest_sets, nr_own_words: credits::nr_words::<P, D>() + nr_lane_words })
 }

@@ -42,6 +42,7 @@
 //! | a second user comes | it waits for everything, and only then parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
+use super::annexes::{Comes, MoveNodes};
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
@@ -108,13 +109,13 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     #[inline]
     #[track_caller]
     fn read(&self, range: Range<VirtAddr>) -> RangeReadGuard<'_, P, S> {
-        self.lock.read_of(self.parts(&range), range.start.get()..range.end.get())
+        self.lock.read_of(&|| self.parts(&range), range.start.get()..range.end.get())
     }
 
     #[inline]
     #[track_caller]
     fn try_read(&self, range: Range<VirtAddr>) -> Option<RangeReadGuard<'_, P, S>> {
-        self.lock.try_read_of(self.parts(&range), range.start.get()..range.end.get())
+        self.lock.try_read_of(&|| self.parts(&range), range.start.get()..range.end.get())
     }
 
     /// Locks everything: a part is only given out to who widens it.
@@ -159,7 +160,8 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
         let Some(lanes) = &self.lanes else { return self.lock.write_part(choose) };
         let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
-        self.lock.write_part_of(lanes.parts(near.get(), self.lock.parts()), &mut |held| choose(held).filter(is_one))
+        let place = || lanes.parts(near.get(), self.lock.parts());
+        self.lock.write_part_of(&place, &mut |held| choose(held).filter(is_one))
     }
 
     #[inline]
@@ -172,6 +174,16 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     fn edit(&self, near: VirtAddr) -> Option<EditGuard<'_, P>> {
         let own = self.lock.parts();
         self.is_divided().then(|| self.lanes.as_ref().map_or(own, |lanes| lanes.parts(near.get(), own)).lock())
+    }
+
+    #[inline]
+    fn is_edited_by(&self, near: VirtAddr, held: &HeldRanges<'_, P>) -> bool {
+        let own = self.lock.parts();
+        held.is_of(self.lanes.as_ref().map_or(own, |lanes| lanes.parts(near.get(), own)))
+    }
+
+    fn edit_rest(&self) -> Option<EditGuard<'_, P>> {
+        self.is_divided().then(|| self.lock.table())
     }
 
     #[inline]
@@ -220,7 +232,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !(D::Lock::DIVIDES && self.lock.may_be_divided()) {
             return (self.write_settled(range.addresses()), None);
         }
-        self.write_claimed(range.start(), &mut || Some((range, added)))
+        self.write_claimed((range.start(), Comes::Nothing), &mut || Some((range, added)))
     }
 
     /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
@@ -228,16 +240,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[track_caller]
     pub(super) fn write_claimed(
         &self,
-        near: VirtAddr,
+        (near, comes): (VirtAddr, Comes),
         choose: &mut dyn FnMut() -> Option<(PageRange, Additions)>,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
         let mut is_refused = false;
+        let mut nodes = self.reserve_annex(near);
+        let mut crossing = None;
         let locked = self.write_chosen(near, &mut |held| {
             is_refused = false;
             // All lookups of the choice nest in it.
             let _beside = self.look_beside();
             let (range, added) = choose()?;
-            let claim = self.claim(held, range, added);
+            let claim = self.claim((near, held), (range, added, comes), (&mut nodes, &mut crossing));
             is_refused = claim.is_none();
             claim
         });
@@ -245,13 +259,23 @@ impl<P: System, D: Design<P>> Space<P, D> {
             // Maybe by a limit that is near because of credits alone (C5 of `credits`).
             self.recall_credits();
         }
+        if let Some(area) = crossing.filter(|_| locked.0.is_whole()) {
+            self.give_annexes_up(&area);
+        }
         locked
     }
 
     /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.
-    fn claim(&self, held: &HeldRanges<'_, P>, range: PageRange, added: Additions) -> Option<Claim> {
+    fn claim(
+        &self,
+        (near, held): (VirtAddr, &HeldRanges<'_, P>),
+        (range, added, comes): (PageRange, Additions, Comes),
+        (nodes, crossing): (&mut Option<MoveNodes<'_, P>>, &mut Option<Range<u64>>),
+    ) -> Option<Claim> {
         if self.has_credits() {
-            let Range { start, end } = mutant!(PartNotWidened, self.widened(range) => range.numbers());
+            let part = mutant!(PartNotWidened, self.widened(range) => range.numbers());
+            *crossing = self.make_annex((near, range, comes), held, &part, nodes).err();
+            let Range { start, end } = part;
             return self.claim_credits(&added).then_some(Claim { start, end, ..Claim::default() });
         }
         let (nr_added, bytes_added) = (added.areas, added.bytes);

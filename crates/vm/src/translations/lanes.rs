@@ -2,9 +2,10 @@
 //!
 //! # Guarantee
 //! A space whose mappings are spread has *lanes*: the ranges in which its CPUs map (`Shape`), and the rest. Each lane
-//! has a set of CPUs. Whoever takes something of a range away, fences, and then reads the sets of the lanes that the
-//! range lies in, and the set of those that may be everywhere, has all CPUs that may still use it. A range of many
-//! lanes is everybody's. A space without lanes has one set, of all its users.
+//! has a set of CPUs; the rest has one, or many, among which its *granules*, aligned pieces of 2 MiB, are dealt out:
+//! each granule is a lane then, and some share a set. Whoever takes something of a range away, fences, and then reads
+//! the sets of the lanes that the range lies in, and the set of those that may be everywhere, has all CPUs that may
+//! still use it. A range of many lanes is everybody's. A space without lanes has one set, of all its users.
 //!
 //! # Invariants
 //! * L1 a CPU is in the set of an address's lane, or in `everywhere`, before it walks to that address, and before it
@@ -33,9 +34,9 @@
 //! | a fault looks at a neighbour's root, whose lane is another | it does so only if its area and the pages around it lie in one lane; else, where there is a neighbour, the root is given under the semaphore. A change is awaited in the lanes of all areas that take part, and of the pages around them |
 //!
 //! # Memory
-//! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. One CPU has none, nor
-//! has a space whose mappings lie where Linux puts them. Behind the sets lie words that are the space's own
-//! (`space::credits`): frames hold both, because a space fills a frame itself.
+//! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. Where the rest has many
+//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them. Behind the sets
+//! lie words that are the space's own (`space::credits`): frames hold both, because a space fills a frame itself.
 
 use crate::system::System;
 use crate::translations::frames;
@@ -51,6 +52,10 @@ const LINE_BYTES: usize = 64;
 const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
 /// A range of more lanes is everybody's.
 const MOST_LANES: u64 = 4;
+/// What a set of the rest is for, where that has several: what a leaf table translates.
+const GRANULE_SHIFT: u32 = 21;
+/// A range of the rest with more granules is everybody's.
+const MOST_GRANULES: u64 = 8;
 
 /// Where the CPUs' ranges lie: of a power of two, each at a multiple of its length, the first CPU's highest.
 ///
@@ -70,6 +75,8 @@ enum Reach {
     Users,
     /// Ranges by number, the first and the last.
     Ranges(u64, u64),
+    /// Granules of the rest by number, the first and the last.
+    Granules(u64, u64),
 }
 
 impl Shape {
@@ -99,11 +106,6 @@ impl Shape {
     pub(crate) fn lane(&self, number: u64) -> usize {
         self.top.wrapping_sub(number).min(self.nr_cpus) as usize
     }
-
-    fn reach(&self, range: &Range<u64>) -> Reach {
-        let (first, last) = (self.number_of(range.start), self.number_of(range.end.saturating_sub(1)));
-        if last.wrapping_sub(first) < MOST_LANES { Reach::Ranges(first, last) } else { Reach::Users }
-    }
 }
 
 /// How a space's mappings are spread.
@@ -111,6 +113,8 @@ impl Shape {
 pub(crate) struct Spread {
     /// The room in which CPUs get ranges.
     pub(crate) room: Range<u64>,
+    /// Over how many sets the granules of the rest are dealt out: 1, or another power of two.
+    pub(crate) nr_rest_sets: usize,
     /// How many words of its own the space has beside the sets ([`Lanes::own_words`]).
     pub(crate) nr_own_words: usize,
 }
@@ -132,6 +136,8 @@ struct Row<P: System> {
     nr_words: usize,
     frames: Pfn,
     order: u8,
+    /// The rest has two to the power of this many sets.
+    rest_order: u8,
     /// Lines behind the sets.
     nr_own_lines: u16,
 }
@@ -149,8 +155,8 @@ impl<P: System> Lanes<P> {
     /// Makes the sets of an empty space, whose mappings may be spread.
     pub(crate) fn new(memory: &P::Frames, spread: Option<&Spread>) -> Result<Self, OutOfFrames> {
         let shape = spread.and_then(|spread| Shape::new(P::nr_cpus(), &spread.room));
-        let nr_own_lines = spread.map_or(0, |spread| spread.nr_own_words.div_ceil(LINE_WORDS)) as u16;
-        let row = shape.filter(|_| P::nr_cpus() > 1).map(|shape| Row::new(memory, shape, nr_own_lines)).transpose()?;
+        let with_row = spread.zip(shape).filter(|_| P::nr_cpus() > 1);
+        let row = with_row.map(|(spread, shape)| Row::new(memory, shape, spread)).transpose()?;
         Ok(Self { users: AtomicCpuSet::new(), shape, row })
     }
 
@@ -232,7 +238,7 @@ impl<P: System> Lanes<P> {
     pub(crate) fn are_one(&self, range: &Range<u64>) -> bool {
         self.row
             .as_ref()
-            .is_none_or(|row| matches!(row.shape.reach(range), Reach::Ranges(first, last) if first == last))
+            .is_none_or(|row| matches!(row.reach(range), Reach::Ranges(first, last) | Reach::Granules(first, last) if first == last))
     }
 
     /// Returns the CPUs that a range is the business of; some may come twice. They are read when they are asked for:
@@ -263,18 +269,20 @@ impl<P: System> Lanes<P> {
     /// Returns the sets that a range is the business of.
     #[inline]
     fn sets<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = CpuSetView<'a, P>> + use<'a, P> {
-        let reached = self.row.as_ref().map(|row| (row, row.shape.reach(range)));
-        let (numbers, last) = match reached {
-            Some((row, Reach::Ranges(first, last))) => (first..last + 1, row.everywhere()),
-            Some((_, Reach::Users)) | None => (0..0, self.users.view()),
+        let reached = self.row.as_ref().map(|row| (row, row.reach(range)));
+        let (numbers, shift, last) = match reached {
+            Some((row, Reach::Ranges(first, last))) => (first..last + 1, row.shape.shift, row.everywhere()),
+            Some((row, Reach::Granules(first, last))) => (first..last + 1, GRANULE_SHIFT, row.everywhere()),
+            Some((_, Reach::Users)) | None => (0..0, 0, self.users.view()),
         };
-        numbers.filter_map(move |number| Some(self.row.as_ref()?.set_of_range(number))).chain(once(last))
+        let set_of = move |number: u64| Some(self.row.as_ref()?.set_of(Walks::To(number << shift)));
+        numbers.filter_map(set_of).chain(once(last))
     }
 
     /// Takes a CPU out of the sets of a range: it will forget the whole space before it next walks, and then come back.
     pub(crate) fn let_go(&self, cpu: usize, range: &Range<u64>) {
-        match self.row.as_ref().map(|row| row.shape.reach(range)) {
-            Some(Reach::Ranges(..)) => self.sets(range).for_each(|set| _ = set.remove(cpu)),
+        match self.row.as_ref().map(|row| row.reach(range)) {
+            Some(Reach::Ranges(..) | Reach::Granules(..)) => self.sets(range).for_each(|set| _ = set.remove(cpu)),
             Some(Reach::Users) | None => self.leave(cpu),
         }
     }
@@ -282,8 +290,8 @@ impl<P: System> Lanes<P> {
     /// A known bug: as [`Lanes::let_go`], but of those who are everybody's.
     #[cfg(feature = "mutants")]
     pub(crate) fn let_go_of_users_alone(&self, cpu: usize, range: &Range<u64>) {
-        match self.row.as_ref().map(|row| row.shape.reach(range)) {
-            Some(Reach::Ranges(..)) => self.let_go(cpu, range),
+        match self.row.as_ref().map(|row| row.reach(range)) {
+            Some(Reach::Ranges(..) | Reach::Granules(..)) => self.let_go(cpu, range),
             Some(Reach::Users) | None => _ = self.users.remove(cpu),
         }
     }
@@ -297,14 +305,18 @@ impl<P: System> Lanes<P> {
 }
 
 impl<P: System> Row<P> {
-    fn new(memory: &P::Frames, shape: Shape, nr_own_lines: u16) -> Result<Self, OutOfFrames> {
+    fn new(memory: &P::Frames, shape: Shape, spread: &Spread) -> Result<Self, OutOfFrames> {
+        debug_assert!(spread.nr_rest_sets.is_power_of_two(), "granules are dealt out by a mask");
+        let nr_own_lines = spread.nr_own_words.div_ceil(LINE_WORDS);
         let nr_words = P::nr_cpus().div_ceil(u64::BITS as usize);
         let nr_words_apart = nr_words.next_multiple_of(LINE_WORDS);
-        let len_bytes = Self::nr_sets(&shape) * nr_words_apart * size_of::<u64>() + nr_own_lines as usize * LINE_BYTES;
+        let nr_sets = Self::nr_sets(&shape, spread.nr_rest_sets);
+        let len_bytes = nr_sets * nr_words_apart * size_of::<u64>() + nr_own_lines * LINE_BYTES;
         let order = len_bytes.div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
         let frames = frames::alloc_row_zeroed(memory, order)?;
         let first = memory.frame(frames).cast_const().cast();
-        Ok(Self { shape, first, nr_words_apart, nr_words, frames, order, nr_own_lines })
+        let (rest_order, nr_own_lines) = (spread.nr_rest_sets.ilog2() as u8, nr_own_lines as u16);
+        Ok(Self { shape, first, nr_words_apart, nr_words, frames, order, rest_order, nr_own_lines })
     }
 
     fn own_words(&self) -> &[P::AtomicU64] {
@@ -313,18 +325,37 @@ impl<P: System> Row<P> {
         unsafe { core::slice::from_raw_parts(self.first.add(self.nr_words_of_sets()), nr_words) }
     }
 
-    const fn nr_words_of_sets(&self) -> usize {
-        Self::nr_sets(&self.shape) * self.nr_words_apart
+    const fn nr_rest_sets(&self) -> usize {
+        1 << self.rest_order
     }
 
-    /// The lanes, the rest, and everywhere.
-    const fn nr_sets(shape: &Shape) -> usize {
-        shape.nr_cpus as usize + 2
+    const fn nr_words_of_sets(&self) -> usize {
+        Self::nr_sets(&self.shape, self.nr_rest_sets()) * self.nr_words_apart
+    }
+
+    /// The lanes, everywhere, and the rest.
+    const fn nr_sets(shape: &Shape, nr_rest_sets: usize) -> usize {
+        shape.nr_cpus as usize + 1 + nr_rest_sets
+    }
+
+    fn reach(&self, range: &Range<u64>) -> Reach {
+        let last_address = range.end.saturating_sub(1);
+        let (first, last) = (self.shape.number_of(range.start), self.shape.number_of(last_address));
+        if last.wrapping_sub(first) >= MOST_LANES {
+            return Reach::Users;
+        }
+        let is_rest = |number| self.shape.lane(number) as u64 == self.shape.nr_cpus;
+        if self.rest_order == 0 || !(first..=last).any(is_rest) {
+            return Reach::Ranges(first, last);
+        }
+        let (first_granule, last_granule) = (range.start >> GRANULE_SHIFT, last_address >> GRANULE_SHIFT);
+        let are_few = last_granule.wrapping_sub(first_granule) < MOST_GRANULES;
+        if are_few && (first..=last).all(is_rest) { Reach::Granules(first_granule, last_granule) } else { Reach::Users }
     }
 
     #[inline(always)]
     fn set(&self, place: usize) -> CpuSetView<'_, P> {
-        debug_assert!(place < Self::nr_sets(&self.shape), "there is no such lane");
+        debug_assert!(place < Self::nr_sets(&self.shape, self.nr_rest_sets()), "there is no such lane");
         // SAFETY: the row has a place of so many words for each set, zeroed, accessed as these atomics alone, which are
         // laid out as their values are (`InPlace`).
         CpuSetView::new(unsafe {
@@ -333,25 +364,25 @@ impl<P: System> Row<P> {
     }
 
     fn sets(&self) -> impl Iterator<Item = CpuSetView<'_, P>> {
-        (0..Self::nr_sets(&self.shape)).map(|place| self.set(place))
+        (0..Self::nr_sets(&self.shape, self.nr_rest_sets())).map(|place| self.set(place))
     }
 
     #[inline(always)]
     fn set_of(&self, walks: Walks) -> CpuSetView<'_, P> {
-        match walks {
-            Walks::To(address) => self.set_of_range(self.shape.number_of(address)),
-            Walks::Everywhere => self.everywhere(),
-        }
+        let Walks::To(address) = walks else { return self.everywhere() };
+        let lane = self.shape.lane(self.shape.number_of(address));
+        if lane as u64 == self.shape.nr_cpus { self.set_of_rest(address) } else { self.set(lane) }
     }
 
-    #[inline(always)]
-    fn set_of_range(&self, number: u64) -> CpuSetView<'_, P> {
-        self.set(self.shape.lane(number))
+    #[inline]
+    fn set_of_rest(&self, address: u64) -> CpuSetView<'_, P> {
+        let granule = (address >> GRANULE_SHIFT) & (self.nr_rest_sets() as u64 - 1);
+        self.set(self.shape.nr_cpus as usize + 1 + granule as usize)
     }
 
     #[inline]
     fn everywhere(&self) -> CpuSetView<'_, P> {
-        self.set(self.shape.nr_cpus as usize + 1)
+        self.set(self.shape.nr_cpus as usize)
     }
 }
 

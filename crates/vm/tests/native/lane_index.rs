@@ -177,3 +177,27 @@ for_each_design!(calls_at_bounds_side_by_side_lose_nothing, D, {
         }
     });
 });
+
+// Areas at addresses that nobody's range has, each thread's apart from the others', that grow over whole granules.
+for_each_design!(named_addresses_side_by_side_lose_nothing, D, {
+    with_threads::<D>(|_, space, thread| {
+        let own = 6 * GIB + thread as u64 * (4 << 20);
+        let step = 128 << 10;
+        let guest = Guest::new(space);
+        for round in 0..25 {
+            for place in (own..own + (2 << 20)).step_by(step as usize) {
+                space.mmap(&anonymous(Some(place), step)).expect("room");
+                assert!(guest.store(VirtAddr::new(place), round).is_ok(), "just mapped");
+            }
+            assert_eq!(guest.load(VirtAddr::new(own)).map(|loaded| loaded.0), Ok(round), "nobody else maps here");
+            for place in (own..own + (2 << 20)).step_by(2 * step as usize) {
+                space.munmap(AddressRange::new(VirtAddr::new(place), step)).expect("valid");
+                assert!(guest.load(VirtAddr::new(place)).is_err(), "just unmapped");
+                assert!(guest.load(VirtAddr::new(place + step)).is_ok(), "beside it");
+            }
+            // Now and then over all threads' areas: whoever does that has everything.
+            let across = if round % 8 == 7 { own..own + (2 << 20) + PAGE } else { own..own + (2 << 20) };
+            space.munmap(AddressRange::new(VirtAddr::new(across.start), across.end - across.start)).expect("valid");
+        }
+    });
+});

@@ -13,7 +13,7 @@ fn room() -> Range<u64> {
 }
 
 fn spread(nr_own_words: usize) -> Spread {
-    Spread { room: room(), nr_own_words }
+    Spread { room: room(), nr_rest_sets: 1, nr_own_words }
 }
 
 /// Runs `act` with what a machine of so many CPUs has, on its first.
@@ -94,6 +94,37 @@ fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
         lanes.leave(3);
         assert_eq!(asked(0..u64::MAX), [1, 2]);
         assert!(asked(high).is_empty());
+        lanes.free(memory);
+    });
+}
+
+#[test]
+fn granules_of_the_rest_are_lanes_where_it_has_many_sets() {
+    on(4, |memory| {
+        let lanes = Lanes::<Native>::new(memory, Some(&Spread { nr_rest_sets: 8, ..spread(0) })).unwrap();
+        let high = lanes.shape().unwrap().range_of(0);
+        let granule = 1 << GRANULE_SHIFT;
+        let at = |number: u64| high.end + number * granule;
+        let asked = |range: Range<u64>| lanes.snapshot(&range).iter().collect::<Vec<_>>();
+        lanes.enter(0, Walks::To(at(0)));
+        lanes.enter(1, Walks::To(at(1) + PAGE));
+        lanes.enter(2, Walks::To(at(2) - 1));
+        lanes.enter(3, Walks::To(high.start));
+        assert_eq!(
+            (asked(at(0)..at(1)), asked(at(1)..at(2)), asked(high.clone())),
+            ([0].into(), [1, 2].into(), [3].into())
+        );
+        assert_eq!(asked(at(1) - PAGE..at(1) + PAGE), [0, 1, 2], "of two granules");
+        assert_eq!(asked(at(0)..at(8)), [0, 1, 2], "of eight");
+        assert_eq!(asked(at(0)..at(8) + 1), [0, 1, 2, 3], "of more than eight: everybody's");
+        assert_eq!(asked(at(0) - PAGE..at(0) + PAGE), [0, 1, 2, 3], "across the bound of the rest: everybody's");
+        assert_eq!(asked(at(8)..at(9)), [0], "two that share a set");
+        assert!(lanes.reach(1, at(2) - PAGE) && !lanes.reach(1, at(2)) && !lanes.reach(1, at(0)));
+        assert!(lanes.are_one(&(at(1)..at(2))) && !lanes.are_one(&(at(1)..at(2) + 1)));
+        lanes.let_go(1, &(at(1)..at(2)));
+        assert!(asked(at(1)..at(2)) == [2] && lanes.users().contains(1));
+        lanes.leave(2);
+        assert!(asked(at(1)..at(2)).is_empty());
         lanes.free(memory);
     });
 }

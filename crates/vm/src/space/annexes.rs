@@ -1,0 +1,448 @@
+//! Annexes: lanes outside the CPUs' ranges, for what names its own place.
+//!
+//! # Guarantee
+//! Calls about addresses that no CPU's range has don't queue for one table of parts, if they lie apart: as soon as one
+//! has had to wait, what a call is about gets a lane, with what is free around it.
+//!
+//! # Words first
+//! * An *annex* is a range of the rest with a [`LaneRoom`](super::lane_rooms) of its own. A *piece* of the rest lies
+//!   between two annexes, or beside one.
+//! * `nr`: how many came; `bounds`: theirs, in that order. `granules`: for a granule of 1 MiB, by its number modulo the
+//!   table's length, 0 or one more than the number of the annex that has it.
+//!
+//! # Invariants
+//! * A1 annexes are disjoint, made of whole granules, and lie in the rest. They come and grow under the lock of the
+//!   rest's table; growing takes that of the annex as well, first. They never shrink. One goes by who has everything,
+//!   when an area has come to meet its bound: then what lies there is the rest's again, and its number is used up.
+//! * A2 addresses come into an annex while nobody else holds a part of them, or of what touches them; while one area at
+//!   most lies there, and none touches them. So no part, and no area, meets a bound that comes.
+//! * A3 an area that lies in an annex is in its index (N1): one that is there already is added to it, then the annex is
+//!   to be seen, and then the area leaves the common index, all under the lock of the rest's table.
+//! * A4 a place of `granules` is one annex's. None comes or grows over a granule whose place is another's.
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | a call waits for the rest's table, and its address comes into an annex meanwhile | it asks again whose its address is when it has the lock (I5 of `sync::RangeLock`) |
+//! | two calls make an annex, or let one grow | one after the other (A1) |
+//! | a call in a piece, beside an annex that comes there | its part stays in the piece (A2); what it looks at beyond its part is no part of it |
+//! | a lookup without a lock does not see the annex, or looks in the common index when its area has left | it misses the area, and goes on under the lock, as after every miss (N4) |
+//! | a fault looks for neighbours whose root it may share, beside a move | the area that moves has none (A2) |
+//! | an annex goes beside a lookup without a lock | its areas are added to the common index first, and leave its own when faults have ended that may look there; other lookups may miss, as above |
+//! | an annex grows beside a lookup in it | bounds that are one step old: what it has more is free |
+//! | a table spans the bound of an annex | as at every bound: it waits for who has everything (R4 of `ranges`). Where an annex goes, who lets it go frees them. Where one grows, they serve what is mapped then, which has the old bound; a mapping that fails frees them with everything held |
+//! | two annexes meet, or an area comes to cross a bound | who does that has everything (N2); the next call about that area lets the annexes go |
+//! | a shootdown or a wait for faults, beside an annex that comes | whom they ask does not depend on annexes (`translations::lanes`) |
+//!
+//! # Memory
+//! 512 bytes, two words and 16 to 31 granules of 8 bytes for each CPU; there are as many annexes at most as CPUs.
+
+use super::Space;
+use super::left_over::LeftOver;
+use super::map_lock::MapLock;
+use crate::addr::{PageRange, VirtAddr};
+use crate::design::Design;
+use crate::index::{Index, IndexEntry, Spare};
+use crate::system::System;
+use crate::types::Area;
+use core::iter::{empty, once};
+use core::ops::Range;
+use faultless_platform::mutant;
+use faultless_platform::{Atomic, Ordering};
+use faultless_sync::HeldRanges;
+
+/// Annexes are made of such pieces.
+const GRANULE_BYTES: u64 = 1 << 20;
+/// Granules for each CPU, at least.
+const GRANULES_PER_CPU: usize = 16;
+/// What an annex has at most: then one call about a large hole does not use the places of others' granules up.
+const MOST_GRANULES: u64 = 64;
+/// Areas that are moved at most when an annex goes; one that has more stays.
+const MOST_MOVED: usize = 64;
+/// So many annexes may go before none comes any more, unless four times as many came.
+const MOST_GONE: u64 = 4;
+/// So many calls in a row may lie too near to others before no annex comes any more.
+const MOST_REFUSED: u64 = 256;
+/// Words in front, on a line of their own: `nr`; whether any is wanted; how many are gone; how many calls in a row were
+/// refused one.
+const HEAD_WORDS: usize = 8;
+const NR: usize = 0;
+const WANTED: usize = 1;
+const GONE: usize = 2;
+const REFUSED: usize = 3;
+/// Nobody's part has this address.
+const NOBODYS: u64 = u64::MAX;
+
+const fn nr_granules(nr_cpus: usize) -> usize {
+    (GRANULES_PER_CPU * nr_cpus).next_power_of_two()
+}
+
+/// Returns how many words so many annexes need.
+pub(super) const fn nr_words(nr_annexes: usize) -> usize {
+    HEAD_WORDS + 2 * nr_annexes + nr_granules(nr_annexes)
+}
+
+/// Where a space's annexes lie; see the module.
+pub(super) struct Annexes<'a, P: System> {
+    words: &'a [P::AtomicU64],
+}
+
+impl<P: System> Clone for Annexes<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System> Copy for Annexes<'_, P> {}
+
+impl<'a, P: System> Annexes<'a, P> {
+    /// Returns the annexes that have these words, `nr_words` of the number of CPUs, and zero at first.
+    #[inline]
+    pub(super) const fn new(words: &'a [P::AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    fn bound(self, annex: usize, side: usize) -> &'a P::AtomicU64 {
+        &self.words[HEAD_WORDS + 2 * annex + side]
+    }
+
+    fn granule(self, address: u64) -> &'a P::AtomicU64 {
+        let granules = &self.words[HEAD_WORDS + 2 * P::nr_cpus()..];
+        &granules[(address / GRANULE_BYTES) as usize & (granules.len() - 1)]
+    }
+
+    /// Returns how many there are.
+    #[inline]
+    fn nr(self) -> usize {
+        // ORDER: Acquire pairs with the Release in `publish`: their bounds are there.
+        self.words[NR].load(Ordering::Acquire) as usize
+    }
+
+    pub(super) fn bounds(self, annex: usize) -> Range<u64> {
+        // Relaxed: ordered by what named the annex; bounds that grow meanwhile are right both ways.
+        let [start, end] = [0, 1].map(|side| self.bound(annex, side).load(Ordering::Relaxed));
+        start..end
+    }
+
+    /// Returns the annex that an address of the rest lies in.
+    #[inline]
+    pub(super) fn at(self, address: u64) -> Option<usize> {
+        // ORDER: Acquire pairs with the Release in `publish`: the annex's bounds and its index are there.
+        let annex = (self.granule(address).load(Ordering::Acquire) as usize).checked_sub(1)?;
+        self.bounds(annex).contains(&address).then_some(annex)
+    }
+
+    /// Returns all, with their bounds.
+    pub(super) fn each(self) -> impl Iterator<Item = (usize, Range<u64>)> + use<'a, P> {
+        let nr = self.nr();
+        // Relaxed: who sees none gone looks at bounds that hold nothing.
+        let are_all_gone = nr == 0 || self.words[GONE].load(Ordering::Relaxed) == nr as u64;
+        (0..if are_all_gone { 0 } else { nr }).map(move |annex| (annex, self.bounds(annex)))
+    }
+
+    /// Returns what of `rest` lies around an address that no annex has.
+    pub(super) fn piece(self, address: u64, rest: Range<u64>) -> Range<u64> {
+        self.each().fold(rest, |piece, (_, annex)| {
+            if annex.end <= address {
+                piece.start.max(annex.end)..piece.end
+            } else if annex.start > address {
+                piece.start..piece.end.min(annex.start)
+            } else {
+                piece
+            }
+        })
+    }
+
+    /// Says whether calls that lie apart should get annexes, and there may be more.
+    #[inline]
+    pub(super) fn are_wanted(self) -> bool {
+        // Relaxed: a hint.
+        self.words[WANTED].load(Ordering::Relaxed) != 0 && self.may_come()
+    }
+
+    fn may_come(self) -> bool {
+        // Relaxed, both: hints.
+        let [nr_gone, nr_refused] = [GONE, REFUSED].map(|word: usize| self.words[word].load(Ordering::Relaxed));
+        let nr = self.nr();
+        nr < P::nr_cpus() && nr_refused < MOST_REFUSED && (nr_gone < MOST_GONE || nr_gone * 4 < nr as u64)
+    }
+
+    /// Notes whether a call got an annex that lay there apart; under the lock of the rest's table.
+    fn note_asked(self, is_made: bool) {
+        // Relaxed, all: under that lock.
+        let nr_refused = if is_made { 0 } else { self.words[REFUSED].load(Ordering::Relaxed) + 1 };
+        self.words[REFUSED].store(nr_refused, Ordering::Relaxed);
+        if !self.may_come() {
+            self.words[WANTED].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Has annexes made from now on.
+    pub(super) fn want(self) {
+        // Relaxed, both: a hint.
+        if self.words[WANTED].load(Ordering::Relaxed) == 0 && self.may_come() {
+            self.words[WANTED].store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether a range's granules are nobody's (A4).
+    fn are_free(self, range: &Range<u64>) -> bool {
+        let nr = (range.end - range.start) / GRANULE_BYTES;
+        let is_free = |number: u64| {
+            // Relaxed: set under the lock that the caller has.
+            self.granule(range.start + number * GRANULE_BYTES).load(Ordering::Relaxed) == 0
+        };
+        nr <= MOST_GRANULES.min(nr_granules(P::nr_cpus()) as u64) && (0..nr).all(is_free)
+    }
+
+    /// Gives an annex its bounds, which hold those that it had, and lets everybody see them.
+    fn publish(self, annex: usize, bounds: &Range<u64>) {
+        let before = if annex < self.nr() { self.bounds(annex) } else { bounds.start..bounds.start };
+        // Relaxed: `nr` and the granules release them.
+        self.bound(annex, 0).store(bounds.start, Ordering::Relaxed);
+        self.bound(annex, 1).store(bounds.end, Ordering::Relaxed);
+        // ORDER: Release pairs with the Acquire in `nr`.
+        self.words[NR].store(self.nr().max(annex + 1) as u64, Ordering::Release);
+        for granule in [bounds.start..before.start, before.end..bounds.end] {
+            let mut address = granule.start;
+            while address < granule.end {
+                // ORDER: Release pairs with the Acquire in `at`.
+                self.granule(address).store(annex as u64 + 1, Ordering::Release);
+                address += GRANULE_BYTES;
+            }
+        }
+    }
+}
+
+impl<P: System> Annexes<'_, P> {
+    /// Gives what an annex has back to the rest; the caller has everything.
+    fn retire(self, annex: usize) {
+        let bounds = self.bounds(annex);
+        for address in bounds.step_by(GRANULE_BYTES as usize) {
+            // Relaxed: who does not see it finds no bounds, or an index whose areas are still there.
+            self.granule(address).store(0, Ordering::Relaxed);
+        }
+        for side in [0, 1] {
+            // Relaxed: as above.
+            self.bound(annex, side).store(0, Ordering::Relaxed);
+        }
+        // Relaxed: a hint.
+        self.words[GONE].store(self.words[GONE].load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if !self.may_come() {
+            self.words[WANTED].store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+const fn granule_below(address: u64) -> u64 {
+    address.saturating_sub(1) / GRANULE_BYTES * GRANULE_BYTES
+}
+
+const fn granule_above(address: u64) -> u64 {
+    (address / GRANULE_BYTES + 1) * GRANULE_BYTES
+}
+
+/// What a call leaves in its range, if it succeeds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comes {
+    /// An area that has all of it.
+    AnArea,
+    /// What was there, or less.
+    Nothing,
+}
+
+/// Nodes for moving an area from the common index into an annex's.
+pub(super) struct MoveNodes<'a, P: System> {
+    into: Spare<'a, P>,
+    out_of: Spare<'a, P>,
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Sets aside what an annex may take that is made around an address, if one may be.
+    pub(super) fn reserve_annex(&self, near: VirtAddr) -> Option<MoveNodes<'_, P>> {
+        let lanes =
+            self.lane_rooms().filter(|lanes| lanes.is_in_a_piece(near.get()) && lanes.annexes().are_wanted())?;
+        let reserve = |index: &Index<P, Area<P, D>>| {
+            let nr_nodes = {
+                let _beside = self.look_beside();
+                index.nr_nodes_for_edit()
+            };
+            Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_nodes).ok()
+        };
+        let into = reserve(lanes.index_of_annex(lanes.annexes().nr().min(P::nr_cpus() - 1)))?;
+        Some(MoveNodes { into, out_of: reserve(&self.index)? })
+    }
+
+    /// Gives a part that is chosen an annex, or more room in the one that it lies in; the caller has the lock of the
+    /// table that `near` belonged to when it began to wait for that. Returns the part if it is none of the lane because
+    /// of the areas that the range meets.
+    pub(super) fn make_annex(
+        &self,
+        (near, range, comes): (VirtAddr, PageRange, Comes),
+        held: &HeldRanges<'_, P>,
+        part: &Range<u64>,
+        nodes: &mut Option<MoveNodes<'_, P>>,
+    ) -> Result<(), Range<u64>> {
+        let Some(lanes) = self.lane_rooms() else { return Ok(()) };
+        if lanes.is_cpus(near.get()) || !self.lock.is_edited_by(near, held) {
+            return Ok(());
+        }
+        match lanes.annexes().at(near.get()) {
+            Some(annex) if comes == Comes::AnArea && !lanes.is_part_at(near.get(), part) => {
+                _ = self.grow_annex(annex, part);
+            }
+            Some(_) => {}
+            None => {
+                if held.had_to_wait() {
+                    lanes.annexes().want();
+                }
+                if lanes.annexes().are_wanted() && lanes.is_part_at(near.get(), part) {
+                    let found = self.found_annex(held, part, nodes);
+                    lanes.annexes().note_asked(found.is_some());
+                    return Ok(());
+                }
+            }
+        }
+        let is_one = |part: &Range<u64>| lanes.is_part_at(near.get(), part);
+        if is_one(part) || !is_one(&range.numbers()) { Ok(()) } else { Err(part.clone()) }
+    }
+
+    /// Makes an annex around a part; under the lock of the rest's table.
+    #[cold]
+    fn found_annex(
+        &self,
+        held: &HeldRanges<'_, P>,
+        part: &Range<u64>,
+        nodes: &mut Option<MoveNodes<'_, P>>,
+    ) -> Option<()> {
+        let lanes = self.lane_rooms()?;
+        let annexes = lanes.annexes();
+        let bounds = granule_below(part.start)..granule_above(part.end);
+        let _beside = self.look_beside();
+        let is_below = self.index.last_starting_before(part.start).is_none_or(|below| below.end < bounds.start);
+        let is_above = self.index.first_ending_after(part.end).is_none_or(|above| above.start > bounds.end);
+        let piece = lanes.bounds(part.start);
+        let is_inside = piece.start <= bounds.start && bounds.end <= piece.end;
+        if !(is_below && is_above && is_inside && annexes.are_free(&bounds)) || is_held(held, &bounds) {
+            return None;
+        }
+        let annex = annexes.nr();
+        let first = self.index.first_ending_after(part.start).filter(|first| first.start < part.end);
+        let Some(area) = mutant!(AreaLeftBehind, first => None) else {
+            annexes.publish(annex, &bounds);
+            return Some(());
+        };
+        let is_only = self.index.first_ending_after(area.end).is_none_or(|second| second.start >= part.end);
+        if !is_only {
+            return None;
+        }
+        let MoveNodes { into, out_of } = nodes.take()?;
+        let span = area.start..area.end;
+        let mut added = lanes.index_of_annex(annex).prepare_from(span.clone(), once(area), into)?;
+        let mut taken = self.index.prepare_from(span, empty::<IndexEntry<Area<P, D>>>(), out_of)?;
+        lanes.note_used();
+        D::update_index(self, || {
+            added.commit(|| self.is_looked_at());
+            annexes.publish(annex, &bounds);
+            taken.commit(|| self.is_looked_at());
+        });
+        Some(())
+    }
+
+    /// Lets an annex grow so that it has a part that reaches its bounds; under the lock of its table.
+    #[cold]
+    fn grow_annex(&self, annex: usize, part: &Range<u64>) -> Option<()> {
+        let lanes = self.lane_rooms()?;
+        let annexes = lanes.annexes();
+        let rest = self.lock.edit_rest()?;
+        let _beside = self.look_beside();
+        let mut bounds = annexes.bounds(annex);
+        // Twice as much as there is, so that an area that grows by pages seldom asks.
+        let more = (part.end - part.start).max(GRANULE_BYTES);
+        if bounds.end <= part.end {
+            let above = self.index.first_ending_after(bounds.end).map_or(u64::MAX, |above| above.start);
+            let piece = lanes.piece(bounds.end).filter(|piece| part.end < piece.end && part.end < above)?;
+            let furthest = granule_above(part.end + more).min(piece.end).min(granule_below(above));
+            let grown = bounds.end..furthest;
+            if furthest <= part.end || !annexes.are_free(&grown) || is_held(&rest, &grown) {
+                return None;
+            }
+            bounds.end = furthest;
+        }
+        if part.start <= bounds.start {
+            let below = self.index.last_starting_before(bounds.start).map_or(0, |below| below.end);
+            let piece = lanes.piece(bounds.start.checked_sub(1)?);
+            let piece = piece.filter(|piece| piece.start < part.start && below < part.start)?;
+            let furthest = granule_below(part.start.saturating_sub(more).max(1)).max(piece.start);
+            let furthest = if below == 0 { furthest } else { furthest.max(granule_above(below)) };
+            let grown = furthest..bounds.start;
+            if furthest >= part.start || !annexes.are_free(&grown) || is_held(&rest, &grown) {
+                return None;
+            }
+            bounds.start = furthest;
+        }
+        if bounds.end - bounds.start > MOST_GRANULES * GRANULE_BYTES {
+            return None;
+        }
+        annexes.publish(annex, &bounds);
+        Some(())
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Lets the annexes go that an area meets the bounds of; the caller has everything.
+    #[cold]
+    pub(super) fn give_annexes_up(&self, area: &Range<u64>) {
+        let Some(lanes) = self.lane_rooms() else { return };
+        for (annex, bounds) in lanes.annexes().each() {
+            if !bounds.is_empty() && bounds.start <= area.end && area.start <= bounds.end {
+                _ = self.give_annex_up(annex, bounds);
+            }
+        }
+        // Among them tables that spanned a bound, and now span none.
+        let left_over = self.lock.left_over().map_or(0..0, LeftOver::taken);
+        if let Some(range) = PageRange::between(VirtAddr::new(left_over.start), VirtAddr::new(left_over.end)) {
+            self.prune_holes(range);
+        }
+    }
+
+    fn give_annex_up(&self, annex: usize, bounds: Range<u64>) -> Option<()> {
+        debug_assert!(!self.lock.is_divided(), "A1");
+        let (lanes, nodes) = (self.lane_rooms()?, &self.vm().nodes);
+        let index = lanes.index_of_annex::<Area<P, D>>(annex);
+        let nr_areas = index.overlapping(0..u64::MAX).take(MOST_MOVED + 1).count();
+        if nr_areas > MOST_MOVED {
+            return None;
+        }
+        let mut spare = Index::<P, Area<P, D>>::reserve_nodes(nodes, 0).ok()?;
+        // Each edit may make it a level higher.
+        spare.fill_up_to(nr_areas * (self.index.nr_nodes_for_edit() + 2)).ok()?;
+        let mut spare = Some(spare);
+        D::update_index(self, || {
+            for area in index.overlapping(0..u64::MAX) {
+                let nodes = spare.take().expect("an edit gives back what it did not need");
+                let added = self.index.prepare_from(area.start..area.end, once(area), nodes);
+                spare = added.expect("as many as were set aside").commit(|| self.is_looked_at());
+            }
+            lanes.annexes().retire(annex);
+        });
+        D::await_faults(self, VirtAddr::new(bounds.start)..VirtAddr::new(bounds.end));
+        // An edit that leaves nothing needs no memory.
+        let mut edit = index.unprepared(nodes, None);
+        if edit.prepare(0..u64::MAX, empty::<IndexEntry<Area<P, D>>>()).is_ok() {
+            D::update_index(self, || _ = edit.commit(|| self.is_looked_at()));
+        }
+        drop(edit);
+        index.free_kept(nodes);
+        Some(())
+    }
+}
+
+/// Says whether somebody holds a part of what is to come into an annex, or of what touches it (A2).
+fn is_held<P: System>(held: &HeldRanges<'_, P>, bounds: &Range<u64>) -> bool {
+    let around = bounds.start.saturating_sub(1)..bounds.end + 1;
+    mutant!(AnnexOverParts, held.is_held_by_others(&around, NOBODYS) => false)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Which annexes come, how they grow, and in which index areas are: what the answers of calls don't show.
+
+#![expect(clippy::single_range_in_vec_init, reason = "lists of annexes, of which there may be one")]
+
+use super::*;
+use crate::design::Faultless;
+use crate::instance::Vm;
+use crate::limits::{Limits, PlacementPolicy};
+use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
+use crate::{AddressRange, AreaFlags, Guest, PAGE, check};
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_sync::{Generation, Rwsem};
+use std::sync::Barrier;
+use std::vec;
+use std::vec::Vec;
+
+type Tested = Faultless<Rwsem<Native>>;
+type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
+const NR_CPUS: usize = 2;
+/// In nobody's range, and a multiple of a granule.
+const START: u64 = 0x10_0000_0000;
+
+/// Runs `act` on one of two CPUs that use a space whose mappings are spread.
+fn in_space(act: impl FnOnce(&TestedSpace<'_>)) {
+    let (region, machine) = (HostRegion::reserve(16 << 20).expect("the host has room"), Machine::new(NR_CPUS));
+    machine.attach(|| {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()) };
+        let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
+        let vm = vm.expect("a frame for the zero page");
+        let space = vm.create_space(Limits { placement: PlacementPolicy::Spread, ..Limits::default() }).expect("room");
+        let (came, done) = (Barrier::new(NR_CPUS), Barrier::new(NR_CPUS));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                machine.attach(|| {
+                    let _guest = Guest::new(&space);
+                    came.wait();
+                    done.wait();
+                });
+            });
+            let _guest = Guest::new(&space);
+            came.wait();
+            act(&space);
+            done.wait();
+        });
+        // SAFETY: no other thread is left.
+        unsafe { check::invariants(&vm) }.expect("invariants");
+        drop(space);
+    });
+}
+
+fn map(space: &TestedSpace<'_>, range: Range<u64>) {
+    let flags = AreaFlags::READ | AreaFlags::WRITE;
+    let request = MapRequest {
+        placement: Placement::Fixed(VirtAddr::new(range.start)),
+        len_bytes: range.end - range.start,
+        protection: flags.protection(),
+        options: flags.options(),
+        backing: Backing::Anonymous,
+        populate: Populate::OnFault,
+    };
+    space.mmap(&request).expect("room");
+}
+
+fn unmap(space: &TestedSpace<'_>, range: Range<u64>) {
+    space.munmap(AddressRange::new(VirtAddr::new(range.start), range.end - range.start)).expect("valid");
+}
+
+fn annexes(space: &TestedSpace<'_>) -> Vec<Range<u64>> {
+    let lanes = space.lane_rooms().expect("mappings are spread");
+    lanes.annexes().each().map(|(_, bounds)| bounds).filter(|bounds| !bounds.is_empty()).collect()
+}
+
+fn want(space: &TestedSpace<'_>) {
+    space.lane_rooms().expect("mappings are spread").annexes().want();
+}
+
+/// Checks N1, and A1.
+fn check_homes(space: &TestedSpace<'_>) {
+    let lanes = space.lane_rooms().expect("mappings are spread");
+    let check = |index: &Index<Native, Area<Native, Tested>>| {
+        for area in index.overlapping(0..u64::MAX) {
+            let home = lanes.home(&space.index, &(area.start..area.end));
+            assert!(core::ptr::eq(home, index), "{:x}..{:x} is in another's index", area.start, area.end);
+        }
+    };
+    check(&space.index);
+    lanes.for_each_index(&(0..u64::MAX), check);
+    let all = annexes(space);
+    for (place, annex) in all.iter().enumerate() {
+        assert!(annex.start < annex.end && annex.start % GRANULE_BYTES == 0 && annex.end % GRANULE_BYTES == 0);
+        assert!(all[..place].iter().all(|other| other.end <= annex.start || annex.end <= other.start), "{all:x?}");
+    }
+}
+
+#[test]
+fn nobody_gets_an_annex_while_nobody_waits() {
+    in_space(|space| {
+        map(space, START..START + PAGE);
+        unmap(space, START..START + PAGE);
+        assert!(annexes(space).is_empty());
+    });
+}
+
+#[test]
+fn an_annex_comes_with_what_is_free_around_and_grows_as_its_area_does() {
+    const MIB: u64 = 1 << 20;
+    in_space(|space| {
+        want(space);
+        let start = START + 4 * MIB;
+        map(space, start..start + PAGE);
+        assert_eq!(annexes(space), [start - MIB..start + MIB]);
+        map(space, start + PAGE..start + MIB - PAGE);
+        assert_eq!(annexes(space), [start - MIB..start + MIB], "it does not reach the bound");
+        map(space, start + MIB - PAGE..start + MIB);
+        assert_eq!(annexes(space), [start - MIB..start + 3 * MIB], "twice as much");
+        // Downwards as well.
+        map(space, start - MIB..start);
+        assert_eq!(annexes(space), [start - 4 * MIB..start + 3 * MIB]);
+        // No further than to where another's granule begins, which it gets when it comes.
+        map(space, start + 6 * MIB..start + 6 * MIB + PAGE);
+        assert_eq!(annexes(space)[1], start + 5 * MIB..start + 7 * MIB);
+        map(space, start + MIB..start + 3 * MIB);
+        assert_eq!(annexes(space)[0], start - 4 * MIB..start + 5 * MIB);
+        assert_eq!(space.nr_areas(), 2);
+        check_homes(space);
+        // As many as there are CPUs.
+        map(space, START + 64 * MIB..START + 65 * MIB);
+        assert_eq!(annexes(space).len(), NR_CPUS);
+        unmap(space, START..START + 128 * MIB);
+        assert_eq!(annexes(space).len(), NR_CPUS, "they stay");
+        check_homes(space);
+    });
+}
+
+#[test]
+fn an_area_that_is_there_comes_along_and_one_that_is_too_near_forbids_it() {
+    in_space(|space| {
+        let granule = |number: u64| START + number * GRANULE_BYTES;
+        map(space, granule(1)..granule(3));
+        map(space, granule(8)..granule(8) + PAGE);
+        map(space, granule(8) + 2 * PAGE..granule(8) + 3 * PAGE);
+        want(space);
+        unmap(space, granule(8)..granule(8) + PAGE);
+        assert!(annexes(space).is_empty(), "another one lies in the granule");
+        unmap(space, granule(2)..granule(2) + PAGE);
+        assert_eq!(annexes(space), [granule(0)..granule(4)]);
+        check_homes(space);
+        assert_eq!(space.nr_areas(), 3);
+    });
+}
+
+#[test]
+fn annexes_go_when_an_area_has_come_to_cross_their_bounds() {
+    const MIB: u64 = 1 << 20;
+    in_space(|space| {
+        want(space);
+        let (low, high) = (START + 4 * MIB, START + 8 * MIB);
+        map(space, low..low + PAGE);
+        map(space, high..high + PAGE);
+        map(space, high + 2 * PAGE..high + 3 * PAGE);
+        assert_eq!(annexes(space).len(), 2);
+        map(space, low + PAGE..high);
+        assert_eq!((annexes(space).len(), space.nr_areas()), (2, 2));
+        check_homes(space);
+        unmap(space, low + PAGE..low + 2 * PAGE);
+        assert_eq!((annexes(space), space.nr_areas()), (vec![], 3));
+        check_homes(space);
+        unmap(space, high + 2 * PAGE..high + 3 * PAGE);
+        assert_eq!((annexes(space), space.nr_areas()), (vec![], 2), "there are no more than CPUs");
+    });
+}
+
+#[test]
+fn whatever_is_called_areas_are_in_the_index_of_their_lane() {
+    // A generator of numbers (xorshift).
+    let mut state = 0x9e37_79b9_u64;
+    let mut below = move |end: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % end as u64) as usize
+    };
+    in_space(|space| {
+        want(space);
+        let near = |number: u64| {
+            let bound = START + number * GRANULE_BYTES;
+            (bound - 2 * PAGE..bound + 2 * PAGE).step_by(PAGE as usize).chain([bound + 2 * PAGE])
+        };
+        let starts: Vec<u64> = (1..=8).flat_map(near).collect();
+        let cells: Vec<Range<u64>> = starts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        let mut is_mapped = vec![false; cells.len()];
+        for round in 0..1500 {
+            let first = below(cells.len());
+            let most = if below(16) == 0 { cells.len() } else { 3 };
+            let last = (first + below(most)).min(cells.len() - 1);
+            let range = cells[first].start..cells[last].end;
+            let maps = below(2) == 0;
+            if maps {
+                map(space, range)
+            } else {
+                unmap(space, range)
+            }
+            is_mapped[first..=last].fill(maps);
+            let mut wanted: Vec<Range<u64>> = Vec::new();
+            for (cell, _) in cells.iter().zip(&is_mapped).filter(|(_, is_mapped)| **is_mapped) {
+                match wanted.last_mut().filter(|last| last.end == cell.start) {
+                    Some(last) => last.end = cell.end,
+                    None => wanted.push(cell.clone()),
+                }
+            }
+            let mut found = Vec::new();
+            space.for_each_area(|area| found.push(area.range.start().get()..area.range.end().get()));
+            assert_eq!(found, wanted, "round {round}");
+            assert_eq!(space.nr_areas(), wanted.len() as u64, "round {round}");
+            check_homes(space);
+            let (len, room) = (PAGE << below(12), START..START + 8 * GRANULE_BYTES);
+            let holes = wanted.iter().map(|area| area.end).chain([room.start]).map(|start| {
+                let next = wanted.iter().find(|area| area.end > start).map_or(room.end, |area| area.start.max(start));
+                start..next.min(room.end)
+            });
+            let fits = holes.filter(|hole| hole.start + len <= hole.end).map(|hole| hole.end - len);
+            assert_eq!(space.highest_gap(len, room.clone()), fits.max(), "round {round}");
+        }
+        let lanes = space.lane_rooms().expect("mappings are spread");
+        assert_eq!(lanes.annexes().nr(), NR_CPUS, "they came");
+        assert!(annexes(space).len() < NR_CPUS, "and areas came to cross their bounds");
+    });
+}
