@@ -1,6 +1,6 @@
 //! mmap and munmap.
 
-use super::annexes::Comes;
+use super::annex_edits::Comes;
 use super::change::{Join, NewArea, Reserve};
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};

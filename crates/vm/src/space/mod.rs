@@ -45,6 +45,7 @@
 //! `references` and `pins` are the calls about those.
 
 mod advise;
+mod annex_edits;
 mod annexes;
 mod areas;
 mod ask;

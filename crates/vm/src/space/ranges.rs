@@ -42,7 +42,7 @@
 //! | a second user comes | it waits for everything, and only then parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
-use super::annexes::{Comes, MoveNodes};
+use super::annex_edits::{Comes, MoveNodes};
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};

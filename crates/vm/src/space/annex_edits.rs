@@ -1,0 +1,230 @@
+//! How annexes come, grow and go.
+//!
+//! # Guarantee
+//! A call never fails for want of an annex: where one can't be had, the part belongs to the rest's table, as before.
+//!
+//! [`annexes`](super::annexes) has the invariants, A1 to A4, and the races.
+
+use super::Space;
+use super::annexes::{GRANULE_BYTES, MOST_GRANULES, granule_above, granule_below};
+use super::left_over::LeftOver;
+use super::map_lock::MapLock;
+use crate::addr::{PageRange, VirtAddr};
+use crate::design::Design;
+use crate::index::{Index, IndexEntry, Spare};
+use crate::system::System;
+use crate::types::Area;
+use core::iter::{empty, once};
+use core::ops::Range;
+use faultless_platform::mutant;
+use faultless_sync::HeldRanges;
+
+/// Areas that are moved at most when an annex goes; one that has more stays.
+const MOST_MOVED: usize = 64;
+/// Nobody's part has this address.
+const NOBODYS: u64 = u64::MAX;
+
+/// What a call leaves in its range, if it succeeds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comes {
+    /// An area that has all of it.
+    AnArea,
+    /// What was there, or less.
+    Nothing,
+}
+
+/// Nodes for moving an area from the common index into an annex's.
+pub(super) struct MoveNodes<'a, P: System> {
+    into: Spare<'a, P>,
+    out_of: Spare<'a, P>,
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Sets aside what an annex may take that is made around an address, if one may be.
+    pub(super) fn reserve_annex(&self, near: VirtAddr) -> Option<MoveNodes<'_, P>> {
+        let lanes =
+            self.lane_rooms().filter(|lanes| lanes.is_in_a_piece(near.get()) && lanes.annexes().are_wanted())?;
+        let reserve = |index: &Index<P, Area<P, D>>| {
+            let nr_nodes = {
+                let _beside = self.look_beside();
+                index.nr_nodes_for_edit()
+            };
+            Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_nodes).ok()
+        };
+        let into = reserve(lanes.index_of_annex(lanes.annexes().nr().min(P::nr_cpus() - 1)))?;
+        Some(MoveNodes { into, out_of: reserve(&self.index)? })
+    }
+
+    /// Gives a part that is chosen an annex, or more room in the one that it lies in; the caller has the lock of the
+    /// table that `near` belonged to when it began to wait for that. Returns the part if it is none of the lane because
+    /// of the areas that the range meets.
+    pub(super) fn make_annex(
+        &self,
+        (near, range, comes): (VirtAddr, PageRange, Comes),
+        held: &HeldRanges<'_, P>,
+        part: &Range<u64>,
+        nodes: &mut Option<MoveNodes<'_, P>>,
+    ) -> Result<(), Range<u64>> {
+        let Some(lanes) = self.lane_rooms() else { return Ok(()) };
+        if lanes.is_cpus(near.get()) || !self.lock.is_edited_by(near, held) {
+            return Ok(());
+        }
+        match lanes.annexes().at(near.get()) {
+            Some(annex) if comes == Comes::AnArea && !lanes.is_part_at(near.get(), part) => {
+                _ = self.grow_annex(annex, part);
+            }
+            Some(_) => {}
+            None => {
+                if held.had_to_wait() {
+                    lanes.annexes().want();
+                }
+                if lanes.annexes().are_wanted() && lanes.is_part_at(near.get(), part) {
+                    let found = self.found_annex(held, part, nodes);
+                    lanes.annexes().note_asked(found.is_some());
+                    return Ok(());
+                }
+            }
+        }
+        let is_one = |part: &Range<u64>| lanes.is_part_at(near.get(), part);
+        if is_one(part) || !is_one(&range.numbers()) { Ok(()) } else { Err(part.clone()) }
+    }
+
+    /// Makes an annex around a part; under the lock of the rest's table.
+    #[cold]
+    fn found_annex(
+        &self,
+        held: &HeldRanges<'_, P>,
+        part: &Range<u64>,
+        nodes: &mut Option<MoveNodes<'_, P>>,
+    ) -> Option<()> {
+        let lanes = self.lane_rooms()?;
+        let annexes = lanes.annexes();
+        let bounds = granule_below(part.start)..granule_above(part.end);
+        let _beside = self.look_beside();
+        let is_below = self.index.last_starting_before(part.start).is_none_or(|below| below.end < bounds.start);
+        let is_above = self.index.first_ending_after(part.end).is_none_or(|above| above.start > bounds.end);
+        let piece = lanes.bounds(part.start);
+        let is_inside = piece.start <= bounds.start && bounds.end <= piece.end;
+        if !(is_below && is_above && is_inside && annexes.are_free(&bounds)) || is_held(held, &bounds) {
+            return None;
+        }
+        let annex = annexes.nr();
+        let first = self.index.first_ending_after(part.start).filter(|first| first.start < part.end);
+        let Some(area) = mutant!(AreaLeftBehind, first => None) else {
+            annexes.publish(annex, &bounds);
+            return Some(());
+        };
+        let is_only = self.index.first_ending_after(area.end).is_none_or(|second| second.start >= part.end);
+        if !is_only {
+            return None;
+        }
+        let MoveNodes { into, out_of } = nodes.take()?;
+        let span = area.start..area.end;
+        let mut added = lanes.index_of_annex(annex).prepare_from(span.clone(), once(area), into)?;
+        let mut taken = self.index.prepare_from(span, empty::<IndexEntry<Area<P, D>>>(), out_of)?;
+        lanes.note_used();
+        D::update_index(self, || {
+            added.commit(|| self.is_looked_at());
+            annexes.publish(annex, &bounds);
+            taken.commit(|| self.is_looked_at());
+        });
+        Some(())
+    }
+
+    /// Lets an annex grow so that it has a part that reaches its bounds; under the lock of its table.
+    #[cold]
+    fn grow_annex(&self, annex: usize, part: &Range<u64>) -> Option<()> {
+        let lanes = self.lane_rooms()?;
+        let annexes = lanes.annexes();
+        let rest = self.lock.edit_rest()?;
+        let _beside = self.look_beside();
+        let mut bounds = annexes.bounds(annex);
+        // Twice as much as there is, so that an area that grows by pages seldom asks.
+        let more = (part.end - part.start).max(GRANULE_BYTES);
+        if bounds.end <= part.end {
+            let above = self.index.first_ending_after(bounds.end).map_or(u64::MAX, |above| above.start);
+            let piece = lanes.piece(bounds.end).filter(|piece| part.end < piece.end && part.end < above)?;
+            let furthest = granule_above(part.end + more).min(piece.end).min(granule_below(above));
+            let grown = bounds.end..furthest;
+            if furthest <= part.end || !annexes.are_free(&grown) || is_held(&rest, &grown) {
+                return None;
+            }
+            bounds.end = furthest;
+        }
+        if part.start <= bounds.start {
+            let below = self.index.last_starting_before(bounds.start).map_or(0, |below| below.end);
+            let piece = lanes.piece(bounds.start.checked_sub(1)?);
+            let piece = piece.filter(|piece| piece.start < part.start && below < part.start)?;
+            let furthest = granule_below(part.start.saturating_sub(more).max(1)).max(piece.start);
+            let furthest = if below == 0 { furthest } else { furthest.max(granule_above(below)) };
+            let grown = furthest..bounds.start;
+            if furthest >= part.start || !annexes.are_free(&grown) || is_held(&rest, &grown) {
+                return None;
+            }
+            bounds.start = furthest;
+        }
+        if bounds.end - bounds.start > MOST_GRANULES * GRANULE_BYTES {
+            return None;
+        }
+        annexes.publish(annex, &bounds);
+        Some(())
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    /// Lets the annexes go that an area meets the bounds of; the caller has everything.
+    #[cold]
+    pub(super) fn give_annexes_up(&self, area: &Range<u64>) {
+        let Some(lanes) = self.lane_rooms() else { return };
+        for (annex, bounds) in lanes.annexes().each() {
+            if !bounds.is_empty() && bounds.start <= area.end && area.start <= bounds.end {
+                _ = self.give_annex_up(annex, bounds);
+            }
+        }
+        // Among them tables that spanned a bound, and now span none.
+        let left_over = self.lock.left_over().map_or(0..0, LeftOver::taken);
+        if let Some(range) = PageRange::between(VirtAddr::new(left_over.start), VirtAddr::new(left_over.end)) {
+            self.prune_holes(range);
+        }
+    }
+
+    fn give_annex_up(&self, annex: usize, bounds: Range<u64>) -> Option<()> {
+        debug_assert!(!self.lock.is_divided(), "A1");
+        let (lanes, nodes) = (self.lane_rooms()?, &self.vm().nodes);
+        let index = lanes.index_of_annex::<Area<P, D>>(annex);
+        let nr_areas = index.overlapping(0..u64::MAX).take(MOST_MOVED + 1).count();
+        if nr_areas > MOST_MOVED {
+            return None;
+        }
+        let mut spare = Index::<P, Area<P, D>>::reserve_nodes(nodes, 0).ok()?;
+        // Each edit may make it a level higher.
+        spare.fill_up_to(nr_areas * (self.index.nr_nodes_for_edit() + 2)).ok()?;
+        let mut spare = Some(spare);
+        D::update_index(self, || {
+            for area in index.overlapping(0..u64::MAX) {
+                let nodes = spare.take().expect("an edit gives back what it did not need");
+                let added = self.index.prepare_from(area.start..area.end, once(area), nodes);
+                spare = added.expect("as many as were set aside").commit(|| self.is_looked_at());
+            }
+            lanes.annexes().retire(annex);
+        });
+        D::await_faults(self, VirtAddr::new(bounds.start)..VirtAddr::new(bounds.end));
+        // An edit that leaves nothing needs no memory.
+        let mut edit = index.unprepared(nodes, None);
+        if edit.prepare(0..u64::MAX, empty::<IndexEntry<Area<P, D>>>()).is_ok() {
+            D::update_index(self, || _ = edit.commit(|| self.is_looked_at()));
+        }
+        drop(edit);
+        index.free_kept(nodes);
+        Some(())
+    }
+}
+
+/// Says whether somebody holds a part of what is to come into an annex, or of what touches it (A2).
+fn is_held<P: System>(held: &HeldRanges<'_, P>, bounds: &Range<u64>) -> bool {
+    let around = bounds.start.saturating_sub(1)..bounds.end + 1;
+    mutant!(AnnexOverParts, held.is_held_by_others(&around, NOBODYS) => false)
+}
+
+#[cfg(test)]
+mod tests;
