@@ -25,9 +25,10 @@ pub fn semaphore_of(design: &str) -> &'static str {
     made_for(design).map_or(DEFAULT_SEMAPHORE, |(semaphore, _)| semaphore)
 }
 
-/// Returns where a design's address spaces put mappings unless another policy is asked for.
-pub fn placement_of(design: &str) -> PlacementPolicy {
-    made_for(design).map_or(PlacementPolicy::Linux, |(_, placement)| placement)
+/// Returns where a design's address spaces put mappings: as was asked for, or as it is made for.
+pub fn placement_beneath(design: &str, asked: Option<PlacementPolicy>) -> PlacementPolicy {
+    let own = || made_for(design).map_or(PlacementPolicy::Linux, |(_, placement)| placement);
+    asked.unwrap_or_else(own)
 }
 
 fn made_for(design: &str) -> Option<(&'static str, PlacementPolicy)> {
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(semaphores_beneath("mmap-sem", &asked), asked.clone().map(Some));
         assert_eq!(semaphores_beneath(HOST_DESIGN, &asked), [None]);
         assert!(DESIGNS.iter().all(|design| semaphore_named(semaphore_of(design)) == Some(semaphore_of(design))));
-        assert!(DESIGNS.iter().any(|design| placement_of(design) != PlacementPolicy::Linux));
+        assert!(DESIGNS.iter().any(|design| placement_beneath(design, None) != PlacementPolicy::Linux));
     }
 
     #[test]

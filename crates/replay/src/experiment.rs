@@ -170,24 +170,22 @@ impl ReplaySetup {
     /// Returns the arms, in the order in which they are reported.
     pub fn arms(&self) -> Vec<ReplayArm> {
         let arm =
-            |cpus: usize, semaphore: &String, design: String| ReplayArm { design, semaphore: semaphore.clone(), cpus };
+            |cpus: usize, semaphore: &str, design: String| ReplayArm { design, semaphore: semaphore.into(), cpus };
+        let asked: Vec<Option<&str>> = match self.semaphores.as_slice() {
+            [] => vec![None],
+            named => named.iter().map(|name| Some(name.as_str())).collect(),
+        };
         let mut arms = Vec::new();
         for &cpus in &self.cpus {
-            let ours = || self.designs.iter().filter(|design| *design != HOST_DESIGN);
-            let named = |semaphore: &String| {
-                ours().flat_map(|design| self.ways(design)).map(|way| arm(cpus, semaphore, way)).collect::<Vec<_>>()
-            };
-            arms.extend(self.semaphores.iter().flat_map(named));
-            if self.semaphores.is_empty() {
-                let own = |design: &String| {
-                    let semaphore = semaphore_of(design).to_owned();
-                    self.ways(design).into_iter().map(|way| arm(cpus, &semaphore, way)).collect::<Vec<_>>()
-                };
-                arms.extend(ours().flat_map(own));
+            for semaphore in &asked {
+                for design in self.designs.iter().filter(|design| *design != HOST_DESIGN) {
+                    let semaphore = semaphore.unwrap_or_else(|| semaphore_of(design));
+                    arms.extend(self.ways(design).into_iter().map(|way| arm(cpus, semaphore, way)));
+                }
             }
             // The host has one arm, whatever the semaphores.
             let hosts = self.designs.iter().filter(|design| *design == HOST_DESIGN);
-            arms.extend(hosts.map(|design| arm(cpus, &String::new(), design.clone())));
+            arms.extend(hosts.map(|design| arm(cpus, "", design.clone())));
         }
         arms
     }

@@ -20,7 +20,7 @@ use super::simulated::once_simulated;
 use super::site::{HostSite, Pinning};
 use super::vm::once;
 use crate::spread::Draws;
-use faultless_machine::designs::{HOST_DESIGN, placement_of, semaphores_beneath};
+use faultless_machine::designs::{HOST_DESIGN, placement_beneath, semaphores_beneath};
 use faultless_machine::session::{in_turns, under_seeds};
 use faultless_machine::simulated::{MachineChoice, MachineError, Spec as MachineSpec, in_parallel};
 use faultless_pass::Replayer;
@@ -186,7 +186,7 @@ impl BenchSetup {
 
     /// Returns where a design's address spaces put mappings.
     pub fn placement_under(&self, design: &str) -> PlacementPolicy {
-        self.placement.unwrap_or_else(|| placement_of(design))
+        placement_beneath(design, self.placement)
     }
 
     fn check(&self) -> Result<(), SessionError> {

@@ -9,7 +9,7 @@ use faultless_workloads::Spec;
 
 use crate::measure::Mode;
 use crate::{high, kmap};
-use faultless_machine::designs::{placement_of, semaphores_beneath};
+use faultless_machine::designs::{placement_beneath, semaphores_beneath};
 use faultless_machine::simulated::MachineChoice;
 use faultless_machine::watch::LockTable;
 use faultless_pass::Replayer;
@@ -188,6 +188,6 @@ impl StatSetup {
 
     /// Returns where a design's address spaces put a workload's mappings.
     pub fn placement_under(&self, design: &str) -> PlacementPolicy {
-        self.placement.unwrap_or_else(|| placement_of(design))
+        placement_beneath(design, self.placement)
     }
 }

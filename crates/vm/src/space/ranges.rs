@@ -77,6 +77,13 @@ pub struct Ranges<P: System, S> {
 }
 
 impl<P: System, S: RwSemaphore<P>> Ranges<P, S> {
+    /// Returns the table of parts that an address belongs to.
+    #[inline]
+    fn table_at(&self, address: VirtAddr) -> PartTableRef<'_, P> {
+        let own = self.lock.parts();
+        self.lanes.as_ref().map_or(own, |lanes| lanes.parts(address.get(), own))
+    }
+
     /// Returns the table of parts that a range belongs to; nothing if it belongs to several.
     #[inline]
     fn parts(&self, range: &Range<VirtAddr>) -> Option<PartTableRef<'_, P>> {
@@ -160,8 +167,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
         let Some(lanes) = &self.lanes else { return self.lock.write_part(choose) };
         let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
-        let place = || lanes.parts(near.get(), self.lock.parts());
-        self.lock.write_part_of(&place, &mut |held| choose(held).filter(is_one))
+        self.lock.write_part_of(&|| self.table_at(near), &mut |held| choose(held).filter(is_one))
     }
 
     #[inline]
@@ -172,14 +178,12 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     #[inline]
     #[track_caller]
     fn edit(&self, near: VirtAddr) -> Option<EditGuard<'_, P>> {
-        let own = self.lock.parts();
-        self.is_divided().then(|| self.lanes.as_ref().map_or(own, |lanes| lanes.parts(near.get(), own)).lock())
+        self.is_divided().then(|| self.table_at(near).lock())
     }
 
     #[inline]
     fn is_edited_by(&self, near: VirtAddr, held: &HeldRanges<'_, P>) -> bool {
-        let own = self.lock.parts();
-        held.is_of(self.lanes.as_ref().map_or(own, |lanes| lanes.parts(near.get(), own)))
+        held.is_of(self.table_at(near))
     }
 
     fn edit_rest(&self) -> Option<EditGuard<'_, P>> {

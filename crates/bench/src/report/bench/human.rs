@@ -4,7 +4,7 @@
 //! Each rate is a mean with its relative standard deviation; one with a disturbed run is marked, an arm without a run
 //! says so. The last lines say who wins, by how much, how sure that is, and why.
 
-use faultless_machine::designs::{DEFAULT_SEMAPHORE, HOST_DESIGN, placement_of, semaphore_of};
+use faultless_machine::designs::{DEFAULT_SEMAPHORE, HOST_DESIGN, placement_beneath, semaphore_of};
 use faultless_machine::info;
 use std::io::{self, Write};
 
@@ -93,7 +93,7 @@ fn write_beneath(setup: &BenchSetup, out: &mut dyn Write) -> io::Result<()> {
         let own = setup.semaphores.is_empty().then(|| semaphore_of(design));
         let semaphore =
             own.filter(|&semaphore| semaphore != DEFAULT_SEMAPHORE).map(|semaphore| format!("over {semaphore}"));
-        let own = setup.placement.is_none().then(|| placement_of(design));
+        let own = setup.placement.is_none().then(|| placement_beneath(design, None));
         let placement = own.filter(|&placement| placement != PlacementPolicy::Linux);
         let parts: Vec<_> =
             semaphore.into_iter().chain(placement.map(|placement| format!("placement {placement}"))).collect();
