@@ -36,7 +36,7 @@ int main(void) {
             map[page * PAGE] = 3;
         mprotect(map, 64 * PAGE, PROT_READ);
         mprotect(map, 64 * PAGE, PROT_READ | PROT_WRITE);
-        for (int page = 0; page < PAGES; page += 64) {
+        for (int page = 0; page + 32 <= PAGES; page += 64) {
             madvise(map + page * PAGE, 32 * PAGE, MADV_DONTNEED);
             madvise(map + (page + 8) * PAGE, PAGE, MADV_POPULATE_READ);
         }
