@@ -26,7 +26,7 @@ use super::model::{Answer, State, WORDS, object_word};
 use super::ops::{Op, Part, Program, Start};
 use super::owner::Owned;
 use super::perform::Worker;
-use super::worlds::{BROKEN_PAGE, LATE_PAGE, NR_CPUS, World};
+use super::worlds::{BROKEN_PAGE, FIRST_USER, LATE_PAGE, NR_CPUS, World};
 
 /// First page of the window: page 2 stands in the next page table.
 pub const BASE: u64 = 0x40_0000_0000 - 2 * PAGE;
@@ -288,7 +288,8 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
         let spec = ObjectSpec { identity: 1, size_bytes: 64 * PAGE, source, write_notice: WriteNotice::Fault };
         let object = vm.create_object(&spec).expect("room for an object");
         let references = [Start::First, Start::Second].map(|start| Mutex::new(Some(reference(vm, start))));
-        let guests = program.parts.iter().map(|_| Guest::new(&space)).collect();
+        let nr_guests = if world.have_late_users { 1 } else { program.parts.len() };
+        let guests = (0..nr_guests).map(|_| Guest::new(&space)).collect();
         let mut execution = Self {
             space,
             object,
@@ -421,7 +422,7 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
     /// Fills the TLB of a thread's CPU, if its part says so.
     fn warm(&self, thread: usize) {
         Explore::enter();
-        if self.parts[thread].is_warm {
+        if self.parts[thread].is_warm && !self.world.have_late_users {
             for page in 0..self.world.nr_pages {
                 // Pages that are not mapped stay so.
                 let _ = self.guests[thread].load(VirtAddr::new(BASE + page as u64 * PAGE));
@@ -433,7 +434,13 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
     /// A thread's operations.
     fn play(&self, thread: usize) {
         Explore::enter();
-        let mut worker = Worker::new(self, &self.guests[thread], thread);
+        // A thread that comes late is a user from here on, and then leaves.
+        let is_late = self.world.have_late_users && thread != FIRST_USER;
+        self.nr_busy.fetch_add(1, Ordering::Relaxed);
+        let own = is_late.then(|| Guest::new(&self.space));
+        self.nr_busy.fetch_sub(1, Ordering::Relaxed);
+        let place = if self.world.have_late_users { 0 } else { thread };
+        let mut worker = Worker::new(self, own.as_ref().unwrap_or_else(|| &self.guests[place]), thread);
         for (number, &op) in self.parts[thread].ops.iter().enumerate() {
             note(format!("{op}, its operation {}", number + 1));
             let value = (thread as u64 + 1) * 100 + number as u64 + 1;
@@ -448,6 +455,7 @@ impl<'vm, D: Design<Explore>> Execution<'vm, D> {
         note("its end".into());
         self.nr_busy.fetch_add(1, Ordering::Relaxed);
         worker.end_children();
+        drop(own);
         self.nr_busy.fetch_sub(1, Ordering::Relaxed);
         Explore::leave();
     }

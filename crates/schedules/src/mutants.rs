@@ -196,6 +196,13 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a lane comes over what others have a part of", PutBack(M::AnnexOverParts, "space::annexes"))
         .rare(&["annex"]),
     reviewed("an area stays behind when its lane comes", PutBack(M::AreaLeftBehind, "space::annexes")).rare(&["annex"]),
+    reviewed(
+        "who used a space before its lanes came is asked no more",
+        PutBack(M::UsersLeftBehind, "translations::lanes"),
+    )
+    .rare(&["second"]),
+    reviewed("a new user overlooks lanes that come", PutBack(M::LanesOverlooked, "translations::lanes"))
+        .rare(&["second"]),
     reviewed("a part's holder looks up without an RCU section", PutBack(M::PartLooksUnheld, "space::permit"))
         .rare(&["apart"]),
     reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),

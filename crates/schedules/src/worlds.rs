@@ -8,6 +8,9 @@ use super::ops::{self, Op, Part};
 /// CPUs of every world, and most threads of a program.
 pub const NR_CPUS: usize = 3;
 
+/// The thread that is a space's first user where the others come late: another one than began it, whose CPU is a user.
+pub const FIRST_USER: usize = 1;
+
 /// The page of an object that a moody source never gives.
 pub const BROKEN_PAGE: usize = 2;
 /// The page of an object that a moody source gives at every second attempt.
@@ -32,6 +35,8 @@ pub struct World {
     pub stack_limit: Option<usize>,
     /// Whether mappings are spread, so that page 2 is the first of the last CPU's range.
     pub has_lanes: bool,
+    /// Whether they come with the second user: all threads but [`FIRST_USER`] come while it runs.
+    pub have_late_users: bool,
     /// How many areas Linux has after the prologue, where that is the point. Spaces that are listed keep them.
     pub nr_areas: Option<u64>,
     /// How many turns it gets where others get one: more where few schedules matter.
@@ -56,6 +61,7 @@ const PLAIN: World = World {
     is_moody: false,
     stack_limit: None,
     has_lanes: false,
+    have_late_users: false,
     nr_areas: None,
     weight: 1,
     warmth: [2; NR_CPUS],
@@ -330,6 +336,19 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "second",
+        about: "users that come, and bring lanes, while the first one uses pages that others drop and unmap",
+        weight: 2,
+        nr_pages: 4,
+        has_lanes: true,
+        have_late_users: true,
+        prologue: "m0-1+m2+m3+s0+s2",
+        menus: &["d0+u2+m2+s2+d2", "l0+s2+s0+l2+l0.1", "u2+m2+u0-1+m0+d0"],
+        likely: &[1, 0, 2],
+        warmth: [0; NR_CPUS],
+        ..PLAIN
+    },
+    World {
         name: "apart",
         about: "areas of two tables, with a hole between them, that threads unmap, map and protect side by side",
         weight: 2,
@@ -505,11 +524,12 @@ impl World {
 
     /// Returns the limits of the world's spaces.
     pub fn limits(&self) -> Limits {
-        match self.has_lanes {
-            // The largest ranges of which three CPUs get one each, and one is nobody's, are 2^38 bytes long.
-            true => Limits { placement: PlacementPolicy::Spread, mmap_base: 5 << 38, ..Limits::default() },
-            false => Limits::default(),
+        if !self.has_lanes {
+            return Limits::default();
         }
+        let placement = if self.have_late_users { PlacementPolicy::Auto } else { PlacementPolicy::Spread };
+        // The largest ranges of which three CPUs get one each, and one is nobody's, are 2^38 bytes long.
+        Limits { placement, mmap_base: 5 << 38, ..Limits::default() }
     }
 
     /// Returns the plain model of the world, before the prologue.

@@ -125,6 +125,10 @@ pub enum Mutant {
     TableOfBefore,
     /// A lane is made of places that others hold a part of.
     AnnexOverParts,
+    /// Who becomes a user while lanes come does not look for them again.
+    LanesOverlooked,
+    /// Who used the space before lanes came is not asked any more.
+    UsersLeftBehind,
     /// A lane is made around an area, which stays in the index of before.
     AreaLeftBehind,
     /// Who has a part looks the index up outside an RCU section.
@@ -170,7 +174,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 75] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -226,6 +230,8 @@ impl Mutant {
         Self::HoleBeyondLane,
         Self::TableOfBefore,
         Self::AnnexOverParts,
+        Self::LanesOverlooked,
+        Self::UsersLeftBehind,
         Self::AreaLeftBehind,
         Self::PartLooksUnheld,
         Self::ChildListedEarly,
@@ -304,6 +310,8 @@ impl Mutant {
             Self::HoleBeyondLane => "hole-beyond-lane",
             Self::TableOfBefore => "table-of-before",
             Self::AnnexOverParts => "annex-over-parts",
+            Self::LanesOverlooked => "lanes-overlooked",
+            Self::UsersLeftBehind => "users-left-behind",
             Self::AreaLeftBehind => "area-left-behind",
             Self::PartLooksUnheld => "part-looks-unheld",
             Self::ChildListedEarly => "child-listed-early",

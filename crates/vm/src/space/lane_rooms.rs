@@ -29,6 +29,7 @@
 //! | a lookup without a lock, beside an edit of several indexes | it may miss an area on its way from one to the other, and goes on under the lock, as after every miss; one that it finds is announced |
 //! | it does not see `are_crossed`, or `are_used` | as above |
 //! | two lanes' parts free tables | each only such as lie in its own lane (`holes`); a table that spans a bound waits for who has everything |
+//! | lanes come, and areas into their indexes | `spreading` |
 //! | a search of all room beside edits of other lanes | what it finds beyond its own lane is no part (N2): it is searched again with everything held |
 //!
 //! # Memory
@@ -37,7 +38,7 @@
 use super::annexes::{self, Annexes};
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
-use crate::translations::lanes::{Lanes, Shape};
+use crate::translations::lanes::{Row, Shape};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
@@ -98,19 +99,20 @@ impl<P: System> Lane<'_, P> {
 /// Returns how many words `nr_cpus` lanes need.
 pub(super) fn nr_words<P: System>(nr_cpus: usize) -> usize {
     // Both begin at a multiple of what a padded cell has.
-    let len_bytes =
-        align_of::<LaneRoom<P>>() + size_of::<CachePadded<LaneFlags<P>>>() + 2 * nr_cpus * size_of::<LaneRoom<P>>();
+    let head = size_of::<CachePadded<LaneRooms<P>>>() + size_of::<CachePadded<LaneFlags<P>>>();
+    let len_bytes = align_of::<LaneRoom<P>>() + head + 2 * nr_cpus * size_of::<LaneRoom<P>>();
     len_bytes.div_ceil(size_of::<u64>()) + annexes::nr_words(nr_cpus)
 }
 
 impl<P: System> LaneRooms<P> {
-    /// Makes the rooms of a new space's lanes, if it has any, behind the first `nr_words_before` of its own words.
-    pub(super) fn new(lanes: &Lanes<P>, nr_words_before: usize) -> Option<Self> {
-        let (shape, words) = (lanes.shape()?, lanes.own_place()?);
+    /// Makes the rooms of lanes, and what says where they are, behind the first `nr_words_before` of a space's own words
+    /// beside its sets. They stay as long as the space.
+    pub(super) fn make(row: &Row<P>, nr_words_before: usize) -> NonNull<Self> {
         // SAFETY: the space asked for so many words and those of `nr_words`, zeroed, in frames that nobody else uses.
         unsafe {
-            let start = words.add(nr_words_before).cast::<u8>();
-            let flags = start.add(start.align_offset(align_of::<LaneRoom<P>>())).cast::<CachePadded<LaneFlags<P>>>();
+            let start = row.own_place().add(nr_words_before).cast::<u8>();
+            let place = start.add(start.align_offset(align_of::<LaneRoom<P>>())).cast::<CachePadded<Self>>();
+            let flags = place.add(1).cast::<CachePadded<LaneFlags<P>>>();
             let (are_used, are_crossed) = (P::AtomicU64::new(0), P::AtomicU64::new(0));
             flags.write(CachePadded::new(LaneFlags { are_used, are_crossed }));
             let rooms = flags.add(1).cast::<LaneRoom<P>>();
@@ -118,7 +120,9 @@ impl<P: System> LaneRooms<P> {
             for place in 0..nr_rooms {
                 rooms.add(place).write(LaneRoom { parts: CachePadded::new(PartTable::new()), index: Index::new() });
             }
-            Some(Self { shape: *shape, flags: NonNull::new(flags)?, rooms: NonNull::new(rooms)? })
+            let (flags, rooms) = (NonNull::new_unchecked(flags), NonNull::new_unchecked(rooms));
+            place.write(CachePadded::new(Self { shape: *row.shape(), flags, rooms }));
+            NonNull::new_unchecked(place).cast()
         }
     }
 
@@ -208,7 +212,7 @@ impl<P: System> LaneRooms<P> {
     }
 
     /// Returns what all lanes are together.
-    fn all(&self) -> Range<u64> {
+    pub(super) fn all(&self) -> Range<u64> {
         self.shape.range_of(P::nr_cpus() - 1).start..self.shape.range_of(0).end
     }
 

@@ -1,9 +1,7 @@
 //! Creation, sharing and teardown of spaces, and their counters.
 
 use super::Space;
-use super::credits;
 use super::departures::Departures;
-use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
 use super::mappers::Mappers;
 use super::place::spread;
@@ -94,6 +92,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
         // SAFETY: the slab gave us room for a space.
         unsafe { room.write(Space::new(vm, limits, translations)) };
         let space = Self { space: room, vm: PhantomData };
+        space.spread_new()?;
         if P::WATCHED {
             space.tell_names();
         }
@@ -208,16 +207,10 @@ impl<P: System, D: Design<P>> Orphan<P> for Space<P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     fn new(vm: &Vm<P, D>, limits: Limits, translations: Translations<P>) -> Self {
-        let mut lock = D::Lock::new(vm.new_semaphore());
-        if D::Lock::DIVIDES
-            && let Some(lanes) = LaneRooms::new(&translations.lanes, credits::nr_words::<P, D>())
-        {
-            lock.set_lanes(lanes);
-        }
         Self {
             vm: NonNull::from(vm),
             limits,
-            lock: CachePadded::new(lock),
+            lock: CachePadded::new(D::Lock::new(vm.new_semaphore())),
             state: CachePadded::new(D::new_space_state()),
             index: Index::new(),
             translations,
@@ -260,7 +253,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.translations.free();
     }
 
-    fn empty_index(&self, index: &Index<P, Area<P, D>>) {
+    pub(super) fn empty_index(&self, index: &Index<P, Area<P, D>>) {
         // An edit that leaves nothing needs no memory.
         let mut edit = index.unprepared(&self.vm().nodes, None);
         if edit.prepare(0..u64::MAX, core::iter::empty::<IndexEntry<Area<P, D>>>()).is_ok() {

@@ -11,6 +11,7 @@ use super::lane_rooms::{Edited, LaneRooms};
 use super::map_lock::MapLock;
 use crate::design::Design;
 use crate::index::IndexEntry;
+use crate::limits::PlacementPolicy;
 use crate::system::System;
 use crate::types::Area;
 use core::ops::Range;
@@ -18,7 +19,8 @@ use core::ops::Range;
 impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(super) fn lane_rooms(&self) -> Option<&LaneRooms<P>> {
-        if D::Lock::DIVIDES { self.lock.lanes() } else { None }
+        let may_be = D::Lock::DIVIDES && self.limits.placement != PlacementPolicy::Linux;
+        if may_be { self.lock.lanes() } else { None }
     }
 
     /// Returns the area that contains `address`.

@@ -10,6 +10,7 @@ use super::left_over::LeftOver;
 use crate::addr::VirtAddr;
 use crate::system::System;
 use core::ops::Range;
+use core::ptr::NonNull;
 use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 
 /// How the calls of a space exclude each other, and the faults that lock as they do.
@@ -31,7 +32,7 @@ use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
 /// | those of them that get a lane made | `is_edited_by`, `edit_rest` |
 /// | whoever looks for areas | `lanes` |
-/// | a second user of a space | `divide` |
+/// | a second user of a space | `set_lanes`, `divide` |
 /// | a new space | `new`, `set_lanes` |
 pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     /// The semaphore that it is made of.
@@ -43,8 +44,8 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
 
     /// Makes the lock of a new space.
     fn new(semaphore: Self::Semaphore) -> Self;
-    /// Tells the lock of a new space where each lane has a table of its own.
-    fn set_lanes(&mut self, _lanes: LaneRooms<P>) {}
+    /// Tells the lock where each lane has a table of its own, once; the caller has everything, and no part was given out.
+    fn set_lanes(&self, _lanes: NonNull<LaneRooms<P>>) {}
     /// Returns what [`MapLock::set_lanes`] said.
     #[inline]
     fn lanes(&self) -> Option<&LaneRooms<P>> {

@@ -84,6 +84,7 @@ pub(crate) mod request;
 mod root;
 mod seal;
 mod spaces;
+mod spreading;
 mod stack;
 mod truncate;
 
@@ -111,7 +112,7 @@ use crate::design::Design;
 use crate::entry::Entry;
 use crate::error::CallError;
 use crate::index::Index;
-use crate::limits::Limits;
+use crate::limits::{Limits, PlacementPolicy};
 use crate::system::System;
 use crate::translations::lanes::Lanes;
 use crate::translations::table::Tables;
@@ -215,18 +216,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if self.nr_users.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return;
         }
-        if !D::Lock::DIVIDES {
+        // ORDER: Acquire pairs with the Release in `count_user_in`: the second user has waited, for all that follow.
+        let is_shared = self.is_shared.load(Ordering::Acquire);
+        if !D::Lock::DIVIDES && (is_shared || self.limits.placement != PlacementPolicy::Auto) {
             let _read = self.read(EVERYTHING);
             return self.count_user_in();
         }
-        // ORDER: Acquire pairs with the Release in `count_user_in`: the second user has waited, for all that follow.
-        if self.is_shared.load(Ordering::Acquire) {
+        if is_shared {
             // ORDER: as in `count_user_in`.
             self.nr_users.fetch_add(1, Ordering::Release);
             return;
         }
         let mut write = self.write(EVERYTHING);
-        write.divide();
+        if !self.is_shared() {
+            self.spread_shared();
+            write.divide();
+        }
         self.count_user_in();
     }
 

@@ -33,7 +33,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let is_spread = match self.limits.placement {
             PlacementPolicy::Linux => false,
             PlacementPolicy::Spread => true,
-            PlacementPolicy::Auto => self.mappers.are_many(),
+            PlacementPolicy::Auto => self.lanes().are_several() && self.mappers.are_many(),
         };
         let own = self.lanes().shape().filter(|_| is_spread)?.range_of(P::cpu());
         // An area that reaches its lane's bound is everybody's (N2 of `lane_rooms`). What is left free is more than the

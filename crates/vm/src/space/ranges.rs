@@ -39,7 +39,7 @@
 //! | a counter is near its limit | R6 |
 //! | somebody looks beyond what he holds: the area above a missed address | inside an RCU section, and what he decides there is decided again by who has everything |
 //! | an unmapping that has everything shares it half way | it has everything for reading, so no part is given out for writing |
-//! | a second user comes | it waits for everything, and only then parts are given out: before that, a share alone keeps an area |
+//! | a second user comes | it waits for everything, and only then lanes come (`spreading`) and parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
 use super::annex_edits::{Comes, MoveNodes};
@@ -51,7 +51,8 @@ use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
-use faultless_platform::mutant;
+use core::ptr::{NonNull, null_mut};
+use faultless_platform::{Atomic, Ordering, mutant};
 use faultless_sync::{Claim, HeldRanges, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard, RwSemaphore};
 
 /// See the module.
@@ -73,7 +74,8 @@ use faultless_sync::{Claim, HeldRanges, PartTableRef, RangeLock, RangeReadGuard,
 pub struct Ranges<P: System, S> {
     lock: RangeLock<P, S>,
     left_over: LeftOver<P>,
-    lanes: Option<LaneRooms<P>>,
+    /// Where lanes have what is theirs, in frames that go with the space.
+    lanes: P::AtomicPtr<LaneRooms<P>>,
 }
 
 impl<P: System, S: RwSemaphore<P>> Ranges<P, S> {
@@ -81,13 +83,13 @@ impl<P: System, S: RwSemaphore<P>> Ranges<P, S> {
     #[inline]
     fn table_at(&self, address: VirtAddr) -> PartTableRef<'_, P> {
         let own = self.lock.parts();
-        self.lanes.as_ref().map_or(own, |lanes| lanes.parts(address.get(), own))
+        self.lanes().map_or(own, |lanes| lanes.parts(address.get(), own))
     }
 
     /// Returns the table of parts that a range belongs to; nothing if it belongs to several.
     #[inline]
     fn parts(&self, range: &Range<VirtAddr>) -> Option<PartTableRef<'_, P>> {
-        match &self.lanes {
+        match self.lanes() {
             None => Some(self.lock.parts()),
             Some(lanes) => lanes.parts_of_all(&(range.start.get()..range.end.get()), self.lock.parts()),
         }
@@ -101,16 +103,19 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     type Write<'a> = RangeWriteGuard<'a, P, S>;
 
     fn new(semaphore: S) -> Self {
-        Self { lock: RangeLock::new(semaphore), left_over: LeftOver::new(), lanes: None }
+        Self { lock: RangeLock::new(semaphore), left_over: LeftOver::new(), lanes: P::AtomicPtr::new(null_mut()) }
     }
 
-    fn set_lanes(&mut self, lanes: LaneRooms<P>) {
-        self.lanes = Some(lanes);
+    fn set_lanes(&self, lanes: NonNull<LaneRooms<P>>) {
+        // ORDER: Release pairs with the Acquire in `lanes`: who finds lanes finds their tables and indexes.
+        self.lanes.store(lanes.as_ptr(), Ordering::Release);
     }
 
     #[inline]
     fn lanes(&self) -> Option<&LaneRooms<P>> {
-        self.lanes.as_ref()
+        // ORDER: Acquire pairs with the Release in `set_lanes`.
+        // SAFETY: they stay as long as the space.
+        unsafe { self.lanes.load(Ordering::Acquire).as_ref() }
     }
 
     #[inline]
@@ -165,7 +170,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         near: VirtAddr,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
-        let Some(lanes) = &self.lanes else { return self.lock.write_part(choose) };
+        let Some(lanes) = self.lanes() else { return self.lock.write_part(choose) };
         let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
         self.lock.write_part_of(&|| self.table_at(near), &mut |held| choose(held).filter(is_one))
     }

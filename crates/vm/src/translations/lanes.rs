@@ -5,12 +5,14 @@
 //! has a set of CPUs; the rest has one, or many, among which its *granules*, aligned pieces of 2 MiB, are dealt out:
 //! each granule is a lane then, and some share a set. Whoever takes something of a range away, fences, and then reads
 //! the sets of the lanes that the range lies in, and the set of those that may be everywhere, has all CPUs that may
-//! still use it. A range of many lanes is everybody's. A space without lanes has one set, of all its users.
+//! still use it. A range of many lanes is everybody's. A space without lanes has one set, of all its users. Lanes may come
+//! while the space is in use ([`Lanes::prepare`], [`Lanes::publish`]).
 //!
 //! # Invariants
 //! * L1 a CPU is in the set of an address's lane, or in `everywhere`, before it walks to that address, and before it
 //!   looks up areas for a fault there without the space's lock; a fence lies between.
-//! * L2 a CPU that is in any set is among the users.
+//! * L2 a CPU that is in any set is among the users; but for one that leaves while lanes come, which may be asked
+//!   without need until it is idle.
 //! * L3 a CPU whose walks are not seen (its hardware's, an emulator's) is in `everywhere` before it uses any.
 //! * L4 who walks a table is in the lane of the address that it walks to. So a table that is freed is shot down in all
 //!   lanes that it spans, whatever the range was that emptied it.
@@ -31,19 +33,22 @@
 //! | T is taken out of the users, and of all lanes, while it comes into one | as above: T drains, and then inserts itself into both |
 //! | T is taken out of one lane, and stays in others and among the users | T forgets the whole space; the sets of the others name it without need |
 //! | a fault of T, which has drained but not come back into the lane | it finds its bit gone and goes on under the semaphore, or in place, and is waited for |
+//! | lanes come while T is among the users, and walks | S publishes the sets, fences, and notes all users in `everywhere`; only then ranges have their own sets. T inserts itself among the users, fences, and looks for the sets. Of the two fences one comes first. T's: S finds it among the users. S's: T finds the sets, and joins. Mutants `users-left-behind`, `lanes-overlooked` |
 //! | a fault looks at a neighbour's root, whose lane is another | it does so only if its area and the pages around it lie in one lane; else, where there is a neighbour, the root is given under the semaphore. A change is awaited in the lanes of all areas that take part, and of the pages around them |
 //!
 //! # Memory
 //! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. Where the rest has many
-//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them. Behind the sets
-//! lie words that are the space's own (`space::credits`): frames hold both, because a space fills a frame itself.
+//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them, or that has had one
+//! user alone (`space::spreading`). Behind the sets lie words that are the space's own (`space::credits`): frames hold both, because a space fills a frame itself.
 
 use crate::system::System;
 use crate::translations::frames;
+use core::cell::UnsafeCell;
 use core::iter::once;
+use core::mem::MaybeUninit;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{CpuSet, PAGE_BYTES};
+use faultless_platform::{Atomic, CpuSet, Ordering, PAGE_BYTES, mutant};
 use faultless_sync::{AtomicCpuSet, CpuSetView};
 
 /// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
@@ -123,18 +128,28 @@ pub(crate) struct Spread {
 pub(crate) struct Lanes<P: System> {
     /// All CPUs that may have translations of the space (mm_cpumask).
     users: AtomicCpuSet<P>,
+    /// Where lanes are, or would be.
     shape: Option<Shape>,
-    row: Option<Row<P>>,
+    /// Written once, before `state` says that it is there.
+    row: UnsafeCell<MaybeUninit<Row<P>>>,
+    state: P::AtomicU8,
 }
 
+/// There are no sets but that of the users.
+const NO_SETS: u8 = 0;
+/// CPUs come into the sets.
+const JOINED: u8 = 1;
+/// They hold all whom a change must ask.
+const WHOLE: u8 = 2;
+
 /// The lanes' sets, in frames of the space's own.
-struct Row<P: System> {
+pub(crate) struct Row<P: System> {
     shape: Shape,
     first: *const P::AtomicU64,
-    /// From one set to the next.
-    nr_words_apart: usize,
-    nr_words: usize,
     frames: Pfn,
+    /// From one set to the next.
+    nr_words_apart: u16,
+    nr_words: u16,
     order: u8,
     /// The rest has two to the power of this many sets.
     rest_order: u8,
@@ -152,20 +167,62 @@ pub(crate) enum Walks {
 }
 
 impl<P: System> Lanes<P> {
-    /// Makes the sets of an empty space, whose mappings may be spread.
-    pub(crate) fn new(memory: &P::Frames, spread: Option<&Spread>) -> Result<Self, OutOfFrames> {
+    /// Makes the set of an empty space, whose mappings may be spread.
+    pub(crate) fn new(spread: Option<&Spread>) -> Self {
         let shape = spread.and_then(|spread| Shape::new(P::nr_cpus(), &spread.room));
-        let with_row = spread.zip(shape).filter(|_| P::nr_cpus() > 1);
-        let row = with_row.map(|(spread, shape)| Row::new(memory, shape, spread)).transpose()?;
-        Ok(Self { users: AtomicCpuSet::new(), shape, row })
+        let row = UnsafeCell::new(MaybeUninit::uninit());
+        Self { users: AtomicCpuSet::new(), shape, row, state: P::AtomicU8::new(NO_SETS) }
+    }
+
+    /// Makes sets that nobody uses yet; nothing if there are to be none.
+    pub(crate) fn prepare(&self, memory: &P::Frames, spread: &Spread) -> Result<Option<Row<P>>, OutOfFrames> {
+        let shape = self.shape.filter(|_| P::nr_cpus() > 1);
+        shape.map(|shape| Row::new(memory, shape, spread)).transpose()
+    }
+
+    /// Lets CPUs come into prepared sets, once. Callers exclude each other; CPUs may use the space.
+    pub(crate) fn publish(&self, row: Row<P>) {
+        // Relaxed: callers exclude each other.
+        assert_eq!(self.state.load(Ordering::Relaxed), NO_SETS, "lanes come once");
+        // SAFETY: nobody looks before the state says so.
+        let row = unsafe { (*self.row.get()).write(row) };
+        // ORDER: Release pairs with the Acquire in `row_from`.
+        self.state.store(JOINED, Ordering::Release);
+        // ORDER: pairs with the fence in `join_late`: either this finds a CPU among the users, or that one finds the sets.
+        P::fence(Ordering::SeqCst);
+        let mut users = CpuSet::new();
+        mutant!(UsersLeftBehind, self.users.view().add_to(&mut users, P::nr_cpus()) => ());
+        users.iter().for_each(|cpu| _ = row.everywhere().insert(cpu));
+        // ORDER: Release pairs with the Acquire in `row_from`: who asks those of a set asks these, too.
+        self.state.store(WHOLE, Ordering::Release);
     }
 
     /// Gives the frames back; nobody uses the space any more.
     pub(crate) fn free(&self, memory: &P::Frames) {
-        if let Some(row) = &self.row {
-            // SAFETY: the space whose CPUs stood there has ended, or never began.
-            unsafe { memory.free_order(row.frames, row.order) };
+        if let Some(row) = self.joined() {
+            row.free(memory);
         }
+    }
+
+    /// Returns the sets from a state on.
+    #[inline(always)]
+    fn row_from(&self, state: u8) -> Option<&Row<P>> {
+        // ORDER: Acquire pairs with the Releases in `publish`.
+        let is_there = self.shape.is_some() && self.state.load(Ordering::Acquire) >= state;
+        // SAFETY: written before, and never again.
+        is_there.then(|| unsafe { (*self.row.get()).assume_init_ref() })
+    }
+
+    /// Returns the sets that CPUs come into.
+    #[inline(always)]
+    fn joined(&self) -> Option<&Row<P>> {
+        self.row_from(JOINED)
+    }
+
+    /// Returns the sets by which CPUs are asked.
+    #[inline(always)]
+    fn asked(&self) -> Option<&Row<P>> {
+        self.row_from(WHOLE)
     }
 
     /// Returns all CPUs that may have translations of the space.
@@ -177,17 +234,10 @@ impl<P: System> Lanes<P> {
     /// Returns the words that the space asked for, on lines of their own and zero at first, if there are lanes.
     #[inline]
     pub(crate) fn own_words(&self) -> Option<&[P::AtomicU64]> {
-        self.row.as_ref().map(Row::own_words)
+        self.joined().map(Row::own_words)
     }
 
-    /// Returns where those words begin.
-    pub(crate) fn own_place(&self) -> Option<*mut u64> {
-        let row = self.row.as_ref()?;
-        // SAFETY: they lie behind the sets, in the row's frames.
-        Some(unsafe { row.first.add(row.nr_words_of_sets()) }.cast_mut().cast())
-    }
-
-    /// Returns where the CPUs' ranges lie, if mappings are spread.
+    /// Returns where the CPUs' ranges lie, or would lie, if mappings may be spread.
     pub(crate) fn shape(&self) -> Option<&Shape> {
         self.shape.as_ref()
     }
@@ -195,13 +245,30 @@ impl<P: System> Lanes<P> {
     /// Makes a CPU one that walks there, before a fence of its own (L1).
     #[inline(always)]
     pub(crate) fn enter(&self, cpu: usize, walks: Walks) {
-        match &self.row {
-            None => _ = self.users.insert(cpu),
+        match self.joined() {
+            None => {
+                if self.users.insert(cpu) {
+                    self.join_late(cpu, walks);
+                }
+            }
             Some(row) => {
                 if !row.set_of(walks).contains(cpu) {
                     self.join(row, cpu, walks);
                 }
             }
+        }
+    }
+
+    /// Comes into sets that were not there before this CPU was among the users.
+    #[cold]
+    fn join_late(&self, cpu: usize, walks: Walks) {
+        if self.shape.is_none() {
+            return;
+        }
+        // ORDER: pairs with the fence in `publish`.
+        P::fence(Ordering::SeqCst);
+        if let Some(row) = mutant!(LanesOverlooked, self.joined() => None) {
+            row.set_of(walks).insert(cpu);
         }
     }
 
@@ -215,14 +282,18 @@ impl<P: System> Lanes<P> {
     /// As [`Lanes::enter`], of a CPU that may have been taken out meanwhile; says whether anything was missing.
     pub(crate) fn come_back(&self, cpu: usize, walks: Walks) -> bool {
         let was_no_user = self.users.insert(cpu);
-        let was_elsewhere = self.row.as_ref().is_some_and(|row| row.set_of(walks).insert(cpu));
+        if was_no_user && self.shape.is_some() {
+            // ORDER: pairs with the fence in `publish`.
+            P::fence(Ordering::SeqCst);
+        }
+        let was_elsewhere = self.joined().is_some_and(|row| row.set_of(walks).insert(cpu));
         was_no_user || was_elsewhere
     }
 
     /// Says whether a CPU is asked, and waited for, about an address.
     #[inline]
     pub(crate) fn reach(&self, cpu: usize, address: u64) -> bool {
-        match &self.row {
+        match self.asked() {
             None => self.users.contains(cpu),
             Some(row) => row.set_of(Walks::To(address)).contains(cpu) || row.everywhere().contains(cpu),
         }
@@ -231,14 +302,12 @@ impl<P: System> Lanes<P> {
     /// Says whether there is more than one lane.
     #[inline]
     pub(crate) fn are_several(&self) -> bool {
-        self.row.is_some()
+        self.asked().is_some()
     }
 
     /// Says whether all of a range is asked about in one lane.
     pub(crate) fn are_one(&self, range: &Range<u64>) -> bool {
-        self.row
-            .as_ref()
-            .is_none_or(|row| matches!(row.reach(range), Reach::Ranges(first, last) | Reach::Granules(first, last) if first == last))
+        self.asked().is_none_or(|row| matches!(row.reach(range), Reach::Ranges(first, last) | Reach::Granules(first, last) if first == last))
     }
 
     /// Returns the CPUs that a range is the business of; some may come twice. They are read when they are asked for:
@@ -258,7 +327,7 @@ impl<P: System> Lanes<P> {
     /// As [`Lanes::snapshot`], without a CPU; nothing if there is no other.
     #[inline]
     pub(crate) fn others(&self, range: &Range<u64>, cpu: usize) -> Option<CpuSet> {
-        if self.row.is_none() {
+        if self.asked().is_none() {
             return self.users.view().others_below(P::nr_cpus(), cpu);
         }
         let mut cpus = self.snapshot(range);
@@ -269,19 +338,19 @@ impl<P: System> Lanes<P> {
     /// Returns the sets that a range is the business of.
     #[inline]
     fn sets<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = CpuSetView<'a, P>> + use<'a, P> {
-        let reached = self.row.as_ref().map(|row| (row, row.reach(range)));
+        let reached = self.asked().map(|row| (row, row.reach(range)));
         let (numbers, shift, last) = match reached {
             Some((row, Reach::Ranges(first, last))) => (first..last + 1, row.shape.shift, row.everywhere()),
             Some((row, Reach::Granules(first, last))) => (first..last + 1, GRANULE_SHIFT, row.everywhere()),
             Some((_, Reach::Users)) | None => (0..0, 0, self.users.view()),
         };
-        let set_of = move |number: u64| Some(self.row.as_ref()?.set_of(Walks::To(number << shift)));
+        let set_of = move |number: u64| Some(reached?.0.set_of(Walks::To(number << shift)));
         numbers.filter_map(set_of).chain(once(last))
     }
 
     /// Takes a CPU out of the sets of a range: it will forget the whole space before it next walks, and then come back.
     pub(crate) fn let_go(&self, cpu: usize, range: &Range<u64>) {
-        match self.row.as_ref().map(|row| row.reach(range)) {
+        match self.asked().map(|row| row.reach(range)) {
             Some(Reach::Ranges(..) | Reach::Granules(..)) => self.sets(range).for_each(|set| _ = set.remove(cpu)),
             Some(Reach::Users) | None => self.leave(cpu),
         }
@@ -290,7 +359,7 @@ impl<P: System> Lanes<P> {
     /// A known bug: as [`Lanes::let_go`], but of those who are everybody's.
     #[cfg(feature = "mutants")]
     pub(crate) fn let_go_of_users_alone(&self, cpu: usize, range: &Range<u64>) {
-        match self.row.as_ref().map(|row| row.reach(range)) {
+        match self.asked().map(|row| row.reach(range)) {
             Some(Reach::Ranges(..) | Reach::Granules(..)) => self.let_go(cpu, range),
             Some(Reach::Users) | None => _ = self.users.remove(cpu),
         }
@@ -299,7 +368,7 @@ impl<P: System> Lanes<P> {
     /// Takes a CPU, which has forgotten the space or will, out of all sets.
     pub(crate) fn leave(&self, cpu: usize) {
         // First: L2.
-        self.row.iter().for_each(|row| row.sets().for_each(|set| _ = set.remove(cpu)));
+        self.joined().iter().for_each(|row| row.sets().for_each(|set| _ = set.remove(cpu)));
         self.users.remove(cpu);
     }
 }
@@ -316,7 +385,25 @@ impl<P: System> Row<P> {
         let frames = frames::alloc_row_zeroed(memory, order)?;
         let first = memory.frame(frames).cast_const().cast();
         let (rest_order, nr_own_lines) = (spread.nr_rest_sets.ilog2() as u8, nr_own_lines as u16);
+        let [nr_words_apart, nr_words] = [nr_words_apart, nr_words].map(|nr_words| nr_words as u16);
         Ok(Self { shape, first, nr_words_apart, nr_words, frames, order, rest_order, nr_own_lines })
+    }
+
+    /// Gives the frames back; no CPU stands there that uses the space.
+    pub(crate) fn free(&self, memory: &P::Frames) {
+        // SAFETY: the space whose CPUs stood there has ended, or never began to use them.
+        unsafe { memory.free_order(self.frames, self.order) };
+    }
+
+    /// Returns where lanes lie.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Returns where the space's own words begin.
+    pub(crate) fn own_place(&self) -> *mut u64 {
+        // SAFETY: they lie behind the sets, in the row's frames.
+        unsafe { self.first.add(self.nr_words_of_sets()) }.cast_mut().cast()
     }
 
     fn own_words(&self) -> &[P::AtomicU64] {
@@ -330,7 +417,7 @@ impl<P: System> Row<P> {
     }
 
     const fn nr_words_of_sets(&self) -> usize {
-        Self::nr_sets(&self.shape, self.nr_rest_sets()) * self.nr_words_apart
+        Self::nr_sets(&self.shape, self.nr_rest_sets()) * self.nr_words_apart as usize
     }
 
     /// The lanes, everywhere, and the rest.
@@ -359,7 +446,10 @@ impl<P: System> Row<P> {
         // SAFETY: the row has a place of so many words for each set, zeroed, accessed as these atomics alone, which are
         // laid out as their values are (`InPlace`).
         CpuSetView::new(unsafe {
-            core::slice::from_raw_parts(self.first.add(place * self.nr_words_apart), self.nr_words)
+            core::slice::from_raw_parts(
+                self.first.add(place * usize::from(self.nr_words_apart)),
+                usize::from(self.nr_words),
+            )
         })
     }
 

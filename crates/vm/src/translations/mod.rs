@@ -126,15 +126,11 @@ impl<P: System> Translations<P> {
         let tables = Tables::new(memory)?;
         P::share_root(memory, tables.root());
         let resident = Resident::new(memory).inspect_err(|_| tables.free_root(memory))?;
-        let lanes = Lanes::new(memory, spread).inspect_err(|_| {
-            tables.free_root(memory);
-            resident.free(memory);
-        })?;
         Ok(Self {
             instance: NonNull::from(instance),
             id,
             tables,
-            lanes,
+            lanes: Lanes::new(spread),
             lookers: Lookers::new(),
             nr_gathers: P::AtomicU32::new(0),
             resident,

@@ -25,6 +25,15 @@ fn on(nr_cpus: usize, act: impl FnOnce(&Memory<Native>)) {
     Machine::new(nr_cpus).attach(|| act(&memory));
 }
 
+/// Makes lanes, if there are to be any.
+fn made(memory: &Memory<Native>, spread: Option<&Spread>) -> Lanes<Native> {
+    let lanes = Lanes::new(spread);
+    if let Some(row) = spread.and_then(|spread| lanes.prepare(memory, spread).unwrap()) {
+        lanes.publish(row);
+    }
+    lanes
+}
+
 #[test]
 fn ranges_lie_apart_inside_the_room_and_are_as_large_as_can_be() {
     let room = room();
@@ -60,7 +69,7 @@ fn a_room_too_small_for_all_has_no_ranges() {
 #[test]
 fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
     on(4, |memory| {
-        let lanes = Lanes::<Native>::new(memory, Some(&spread(0))).unwrap();
+        let lanes = made(memory, Some(&spread(0)));
         let shape = *lanes.shape().unwrap();
         let (low, high) = (shape.range_of(1), shape.range_of(0));
         let asked = |range: Range<u64>| {
@@ -101,7 +110,7 @@ fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
 #[test]
 fn granules_of_the_rest_are_lanes_where_it_has_many_sets() {
     on(4, |memory| {
-        let lanes = Lanes::<Native>::new(memory, Some(&Spread { nr_rest_sets: 8, ..spread(0) })).unwrap();
+        let lanes = made(memory, Some(&Spread { nr_rest_sets: 8, ..spread(0) }));
         let high = lanes.shape().unwrap().range_of(0);
         let granule = 1 << GRANULE_SHIFT;
         let at = |number: u64| high.end + number * granule;
@@ -135,7 +144,7 @@ fn lanes_cost_who_has_them() {
         let mut taken = 0;
         on(nr_cpus, |memory| {
             let before = memory.nr_free();
-            let lanes = Lanes::<Native>::new(memory, spread.as_ref()).unwrap();
+            let lanes = made(memory, spread.as_ref());
             taken = before - memory.nr_free();
             lanes.enter(0, Walks::To(0));
             assert!(lanes.reach(0, 0) && lanes.users().contains(0));
@@ -154,7 +163,7 @@ fn lanes_cost_who_has_them() {
 #[test]
 fn words_of_the_spaces_own_lie_behind_the_sets() {
     on(30, |memory| {
-        let lanes = Lanes::<Native>::new(memory, Some(&spread(15))).unwrap();
+        let lanes = made(memory, Some(&spread(15)));
         let words = lanes.own_words().unwrap();
         assert_eq!((words.len(), words.as_ptr().addr() % LINE_BYTES), (16, 0), "whole lines");
         words.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
@@ -163,7 +172,28 @@ fn words_of_the_spaces_own_lie_behind_the_sets() {
             assert!(!lanes.reach(3, address));
         }
         lanes.free(memory);
-        let none = Lanes::<Native>::new(memory, None).unwrap();
+        let none = made(memory, None);
         assert!(none.own_words().is_none());
+    });
+}
+
+#[test]
+fn who_used_the_space_before_lanes_came_is_asked_about_all_of_it() {
+    on(4, |memory| {
+        let spread = spread(0);
+        let lanes = Lanes::<Native>::new(Some(&spread));
+        let high = lanes.shape().unwrap().range_of(0);
+        let asked = |range: &Range<u64>| lanes.snapshot(range).iter().collect::<Vec<_>>();
+        lanes.enter(2, Walks::To(high.start));
+        assert!(!lanes.are_several() && lanes.are_one(&(0..u64::MAX)) && lanes.own_words().is_none());
+        assert_eq!(asked(&(high.end..high.end + PAGE)), [2], "there is one lane");
+        lanes.publish(lanes.prepare(memory, &spread).unwrap().unwrap());
+        lanes.enter(1, Walks::To(high.end));
+        assert_eq!((asked(&high), asked(&(high.end..high.end + PAGE))), ([2].into(), [1, 2].into()));
+        lanes.let_go(2, &high);
+        assert!(asked(&high).is_empty() && asked(&(high.end..high.end + PAGE)) == [1]);
+        assert!(lanes.come_back(2, Walks::To(high.start)));
+        assert_eq!(asked(&high), [2]);
+        lanes.free(memory);
     });
 }
