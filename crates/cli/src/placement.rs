@@ -32,7 +32,9 @@ impl ValueEnum for Policy {
         let help = match self.0 {
             PlacementPolicy::Linux => "Where Linux puts them: side by side, below one address",
             PlacementPolicy::Spread => "In a range of addresses for each CPU, as far as there is room",
-            PlacementPolicy::Auto => "As linux until a second CPU maps in the space, as spread from then on",
+            PlacementPolicy::Auto => {
+                "As linux until a second thread has come and a second CPU maps, as spread from then on"
+            }
         };
         Some(PossibleValue::new(self.0.name()).help(help))
     }

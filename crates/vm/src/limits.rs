@@ -50,7 +50,8 @@ pub enum PlacementPolicy {
     /// In the range of addresses of the CPU that asks, so that what threads map lies apart. The range is a hint and no
     /// reservation: what finds no room there goes where Linux puts it.
     Spread,
-    /// As `Linux` until a second CPU maps in the space, and as `Spread` from then on.
+    /// As `Linux` until a second CPU maps in the space and it has had two users at once ([`Guest`](crate::Guest)), and as
+    /// `Spread` from then on: a program of one thread stays as it is, whatever CPUs it runs on.
     Auto,
 }
 

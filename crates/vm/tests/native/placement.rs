@@ -43,7 +43,10 @@ fn limits(placement: PlacementPolicy) -> Limits {
 /// Maps 16 pages on one CPU after the other; returns the places in the order of the CPUs.
 fn places<D: Tested>(placement: PlacementPolicy) -> Vec<u64> {
     let (turn, found) = (Mutex::new(()), Mutex::new(vec![0; 4]));
+    let all_use_it = Barrier::new(4);
     on_each_cpu::<D>(4, limits(placement), |space| {
+        let _guest = Guest::new(space);
+        all_use_it.wait();
         let _turn = turn.lock().unwrap();
         found.lock().unwrap()[Native::cpu()] = space.mmap(&anonymous(None, 16 * PAGE)).expect("room").get();
     });
@@ -78,6 +81,35 @@ for_each_design!(one_cpu_alone_maps_where_linux_does, D, {
         found.into_inner().unwrap()
     });
     assert_eq!(spaces[0], spaces[1]);
+});
+
+for_each_design!(one_thread_that_changes_its_cpu_is_not_spread, D, {
+    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(2));
+    let world = machine.attach(|| World::<D>::new(&region, 2));
+    let space = machine.attach(|| world.vm.create_space(limits(PlacementPolicy::Auto)).expect("room for a space"));
+    let free = world.vm.memory().nr_free();
+    let map = || {
+        let _guest = Guest::new(&space);
+        (Native::cpu(), space.mmap(&anonymous(None, 16 * PAGE)).expect("room").get())
+    };
+    // While another thread has the first CPU.
+    let map_on_the_second = || {
+        let (has_come, may_go) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| machine.attach(|| [&has_come, &may_go].map(Barrier::wait)));
+            has_come.wait();
+            let mapped = machine.attach(map);
+            may_go.wait();
+            mapped
+        })
+    };
+    let mapped = [machine.attach(map), map_on_the_second(), machine.attach(map), map_on_the_second()];
+    assert_eq!([mapped[0].0, mapped[1].0], [0, 1]);
+    let places = mapped.map(|(_, place)| place);
+    assert_eq!(least_distance(&places), 16 * PAGE, "side by side: {places:x?}");
+    assert!(free - world.vm.memory().nr_free() < 16, "no lanes");
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(world));
 });
 
 for_each_design!(what_is_spread_fills_the_room_to_the_last_page, D, {
