@@ -8,6 +8,7 @@ use super::Space;
 use super::map_lock::EditGuard;
 use crate::design::Design;
 use crate::system::System;
+use faultless_phys::FrameSource;
 use faultless_sync::RcuGuard;
 
 /// The lock of edits, had; others replace nodes of other indexes meanwhile (R7 of `ranges`).
@@ -21,6 +22,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes the lock over.
     #[inline]
     pub(super) fn editing<'a>(&'a self, lock: EditGuard<'a, P>) -> Editing<'a, P> {
-        Editing { _lock: lock, _looking: self.look_beside() }
+        // Whatever section the caller is in: this one may last longer.
+        Editing { _lock: lock, _looking: self.has_company().then(|| self.memory().rcu().read()) }
     }
 }

@@ -42,7 +42,7 @@ use crate::translations::lanes::{Row, Shape};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, CachePadded, Ordering};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
 use faultless_sync::{PartTable, PartTableRef};
 
 /// Parts of a lane that are held at once; one more takes everything.
@@ -57,8 +57,26 @@ struct LaneRoom<P: System> {
 
 /// What all lanes have in common; read by many, and written a few times.
 struct LaneFlags<P: System> {
-    are_used: P::AtomicU64,
-    are_crossed: P::AtomicU64,
+    word: P::AtomicU64,
+}
+
+const USED: u64 = 1;
+const CROSSED: u64 = 2;
+
+/// `are_used` and `are_crossed`, of one look.
+#[derive(Clone, Copy)]
+struct Flags(u64);
+
+impl Flags {
+    #[inline]
+    fn are_used(self) -> bool {
+        self.0 & USED != 0
+    }
+
+    #[inline]
+    fn are_crossed(self) -> bool {
+        mutant!(CrossingUnseen, self.0 & CROSSED != 0 => false)
+    }
 }
 
 /// Where a space's lanes have what is theirs; see the module. [`MapLock::lanes`](crate::design::MapLock::lanes) returns it.
@@ -113,8 +131,7 @@ impl<P: System> LaneRooms<P> {
             let start = row.own_place().add(nr_words_before).cast::<u8>();
             let place = start.add(start.align_offset(align_of::<LaneRoom<P>>())).cast::<CachePadded<Self>>();
             let flags = place.add(1).cast::<CachePadded<LaneFlags<P>>>();
-            let (are_used, are_crossed) = (P::AtomicU64::new(0), P::AtomicU64::new(0));
-            flags.write(CachePadded::new(LaneFlags { are_used, are_crossed }));
+            flags.write(CachePadded::new(LaneFlags { word: P::AtomicU64::new(0) }));
             let rooms = flags.add(1).cast::<LaneRoom<P>>();
             let nr_rooms = 2 * P::nr_cpus();
             for place in 0..nr_rooms {
@@ -126,21 +143,22 @@ impl<P: System> LaneRooms<P> {
         }
     }
 
-    fn flags(&self) -> &LaneFlags<P> {
-        // SAFETY: made by `new`, in frames that go with the space.
-        unsafe { self.flags.as_ref() }
+    fn flags_word(&self) -> &P::AtomicU64 {
+        // SAFETY: made by `make`, in frames that go with the space.
+        unsafe { &self.flags.as_ref().word }
     }
 
     #[inline]
-    fn are_used(&self) -> bool {
+    fn flags(&self) -> Flags {
         // Relaxed: N5.
-        self.flags().are_used.load(Ordering::Relaxed) != 0
+        Flags(self.flags_word().load(Ordering::Relaxed))
     }
 
-    #[inline]
-    fn are_crossed(&self) -> bool {
-        // Relaxed: N5.
-        mutant!(CrossingUnseen, self.flags().are_crossed.load(Ordering::Relaxed) != 0 => false)
+    fn note(&self, flag: u64) {
+        if self.flags().0 & flag == 0 {
+            // Relaxed: N5.
+            self.flags_word().fetch_or(flag, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -271,7 +289,7 @@ impl<P: System> LaneRooms<P> {
     pub(super) fn containing<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
         let Some(room) = self.room_at(address) else { return common.containing(address) };
         let own = index_of(room).containing(address);
-        if own.is_none() && self.are_crossed() { common.containing(address) } else { own }
+        if own.is_none() && self.flags().are_crossed() { common.containing(address) } else { own }
     }
 
     /// Returns the first area that ends behind `address`, if it starts below `limit`.
@@ -281,16 +299,33 @@ impl<P: System> LaneRooms<P> {
         address: u64,
         limit: u64,
     ) -> Option<IndexEntry<T>> {
-        let starts_below = |limit| move |entry: &IndexEntry<T>| entry.start < limit;
+        self.first_ending_after_from(&self.lane(address), common, address, limit)
+    }
+
+    /// As [`LaneRooms::first_ending_after`], if the area starts in the lane of `address`.
+    #[inline]
+    pub(super) fn first_of_lane_ending_after<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
         let lane = self.lane(address);
-        if !self.are_used() {
+        self.first_ending_after_from(&lane, common, address, lane.bounds.end)
+    }
+
+    fn first_ending_after_from<T>(
+        &self,
+        lane: &Lane<'_, P>,
+        common: &Index<P, T>,
+        address: u64,
+        limit: u64,
+    ) -> Option<IndexEntry<T>> {
+        let starts_below = |limit| move |entry: &IndexEntry<T>| entry.start < limit;
+        let flags = self.flags();
+        if !flags.are_used() {
             return common.first_ending_after(address).filter(starts_below(limit));
         }
         let own = lane.room.and_then(|room| index_of::<P, T>(room).first_ending_after(address));
-        if let Some(own) = own.filter(|own| own.start <= address || !self.are_crossed()) {
+        if let Some(own) = own.filter(|own| own.start <= address || !flags.are_crossed()) {
             return Some(own).filter(starts_below(limit));
         }
-        let may_be_common = lane.room.is_none() || self.are_crossed() || limit > lane.bounds.end;
+        let may_be_common = lane.room.is_none() || flags.are_crossed() || limit > lane.bounds.end;
         let other = if may_be_common { common.first_ending_after(address).filter(starts_below(limit)) } else { None };
         if let Some(own) = own.filter(starts_below(limit)) {
             return other.filter(|other| other.end < own.end).or(Some(own));
@@ -320,16 +355,33 @@ impl<P: System> LaneRooms<P> {
         address: u64,
         limit: u64,
     ) -> Option<IndexEntry<T>> {
-        let ends_behind = |limit| move |entry: &IndexEntry<T>| entry.end > limit;
+        self.last_starting_before_from(&self.lane(address.checked_sub(1)?), common, address, limit)
+    }
+
+    /// As [`LaneRooms::last_starting_before`], if the area ends in the lane of the address below.
+    #[inline]
+    pub(super) fn last_of_lane_starting_before<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
         let lane = self.lane(address.checked_sub(1)?);
-        if !self.are_used() {
+        self.last_starting_before_from(&lane, common, address, lane.bounds.start)
+    }
+
+    fn last_starting_before_from<T>(
+        &self,
+        lane: &Lane<'_, P>,
+        common: &Index<P, T>,
+        address: u64,
+        limit: u64,
+    ) -> Option<IndexEntry<T>> {
+        let ends_behind = |limit| move |entry: &IndexEntry<T>| entry.end > limit;
+        let flags = self.flags();
+        if !flags.are_used() {
             return common.last_starting_before(address).filter(ends_behind(limit));
         }
         let own = lane.room.and_then(|room| index_of::<P, T>(room).last_starting_before(address));
-        if let Some(own) = own.filter(|own| own.end >= address || !self.are_crossed()) {
+        if let Some(own) = own.filter(|own| own.end >= address || !flags.are_crossed()) {
             return Some(own).filter(ends_behind(limit));
         }
-        let may_be_common = lane.room.is_none() || self.are_crossed() || limit < lane.bounds.start;
+        let may_be_common = lane.room.is_none() || flags.are_crossed() || limit < lane.bounds.start;
         let other = if may_be_common { common.last_starting_before(address).filter(ends_behind(limit)) } else { None };
         if let Some(own) = own.filter(ends_behind(limit)) {
             return other.filter(|other| other.start > own.start).or(Some(own));
@@ -352,9 +404,16 @@ impl<P: System> LaneRooms<P> {
         found.filter(ends_behind(limit)).or(other)
     }
 
+    /// Returns the index that has all areas of the lane that a range lies in, if it lies in one.
+    #[inline]
+    pub(super) fn index_of_lane<T>(&self, range: &Range<u64>) -> Option<&Index<P, T>> {
+        let lane = self.lane(range.start);
+        lane.room.filter(|_| range.end <= lane.bounds.end && !self.flags().are_crossed()).map(index_of)
+    }
+
     /// As [`Index::highest_gap`].
     pub(super) fn highest_gap<T>(&self, common: &Index<P, T>, len_bytes: u64, room: Range<u64>) -> Option<u64> {
-        if !self.are_used() {
+        if !self.flags().are_used() {
             return common.highest_gap(len_bytes, room);
         }
         let mut upper = room.end;
@@ -381,7 +440,7 @@ impl<P: System> LaneRooms<P> {
             return None;
         }
         let all = self.all();
-        if all.start <= room.start && room.end <= all.end && !self.are_crossed() {
+        if all.start <= room.start && room.end <= all.end && !self.flags().are_crossed() {
             return (len_bytes != 0 && room.end - room.start >= len_bytes).then(|| room.end - len_bytes);
         }
         let mut room = room;
@@ -430,18 +489,14 @@ impl<P: System> LaneRooms<P> {
     }
 
     pub(super) fn note_used(&self) {
-        // Relaxed, both: N5.
-        if !self.are_used() {
-            self.flags().are_used.store(1, Ordering::Relaxed);
-        }
+        self.note(USED);
     }
 
     /// Notes that an area comes which is in several lanes, if it is.
     pub(super) fn note_added(&self, bounds: &Range<u64>) {
         let lane = self.lane(bounds.start);
         if bounds.end > lane.bounds.end {
-            // Relaxed: N5.
-            self.flags().are_crossed.store(1, Ordering::Relaxed);
+            self.note(CROSSED);
         }
         self.note_used();
     }

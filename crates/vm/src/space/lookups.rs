@@ -10,7 +10,7 @@ use super::Space;
 use super::lane_rooms::{Edited, LaneRooms};
 use super::map_lock::MapLock;
 use crate::design::Design;
-use crate::index::IndexEntry;
+use crate::index::{Index, IndexEntry};
 use crate::limits::PlacementPolicy;
 use crate::system::System;
 use crate::types::Area;
@@ -41,6 +41,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// As [`Space::first_area_ending_after`], if the area starts in the lane of `address`.
+    #[inline]
+    pub(super) fn first_area_of_lane_ending_after(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
+        match self.lane_rooms() {
+            None => self.index.first_ending_after(address),
+            Some(lanes) => lanes.first_of_lane_ending_after(&self.index, address),
+        }
+    }
+
     /// Returns the last area that starts below `address`, if it ends behind `limit`.
     #[inline]
     pub(super) fn last_area_starting_before(&self, address: u64, limit: u64) -> Option<IndexEntry<Area<P, D>>> {
@@ -48,6 +57,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
             None => self.index.last_starting_before(address),
             Some(lanes) => lanes.last_starting_before(&self.index, address, limit),
         }
+    }
+
+    /// As [`Space::last_area_starting_before`], if the area ends in the lane of the address below.
+    #[inline]
+    pub(super) fn last_area_of_lane_starting_before(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
+        match self.lane_rooms() {
+            None => self.index.last_starting_before(address),
+            Some(lanes) => lanes.last_of_lane_starting_before(&self.index, address),
+        }
+    }
+
+    /// Returns the index that has all areas of the lane that a range lies in, if it lies in one.
+    #[inline]
+    pub(super) fn index_of_lane(&self, range: &Range<u64>) -> Option<&Index<P, Area<P, D>>> {
+        self.lane_rooms()?.index_of_lane(range)
     }
 
     /// Returns the start of the highest hole of at least `len_bytes` inside `room`.

@@ -62,7 +62,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         // Before the guess: all but the first CPU go to their lanes at once.
         self.note_mapper();
         let near = self.guessed_place(request);
-        let reserve = self.reserve_part(near)?;
+        let reserve = self.reserve_part(Comes::AnArea)?;
         let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut || {
             place = self.place_beside(request, len);
             let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
@@ -441,7 +441,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            let reserve = self.reserve_part(range.start())?;
+            let reserve = self.reserve_part(Comes::Nothing)?;
             let (write, edit) = self.write_part(range, Additions::ONE_CUT);
             let reserve = reserve.map(|reserve| reserve.with_edit(edit));
             self.remove_with(write, |permit| match permit.begin_removal_out_of(range, reserve) {

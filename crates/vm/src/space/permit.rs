@@ -226,15 +226,37 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 }
 
+/// Who else edits indexes of a space in which the caller may change something.
+enum Company<'g, P: System, D: Design<P>> {
+    /// Nobody, and there is one index.
+    Alone(index::Writer<'g, P, Area<P, D>>),
+    /// Nobody, and lanes have indexes.
+    Lanes,
+    /// Holders of other parts.
+    Parts,
+}
+
 /// The lookups of who alone edits the index: one walk serves what a call looks up nearby, and its edit.
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Returns the index for its only writer; nothing where others may edit it beside the holder of a part.
     #[inline]
     fn alone(self) -> Option<index::Writer<'g, P, Area<P, D>>> {
+        match self.company() {
+            Company::Alone(index) => Some(index),
+            Company::Lanes | Company::Parts => None,
+        }
+    }
+
+    #[inline]
+    fn company(self) -> Company<'g, P, D> {
         let space = self.space();
-        // Where lanes have indexes, there is more than one.
-        let has_company = D::Lock::DIVIDES && (space.lock.is_divided() || space.lane_rooms().is_some());
-        (!has_company).then(|| space.index.writer())
+        if D::Lock::DIVIDES && space.lock.is_divided() {
+            Company::Parts
+        } else if D::Lock::DIVIDES && space.lane_rooms().is_some() {
+            Company::Lanes
+        } else {
+            Company::Alone(space.index.writer())
+        }
     }
 
     /// As [`ReadPermit::containing`].
@@ -249,33 +271,38 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// As [`ReadPermit::first_ending_after`]; who has a part finds no area beyond its lane.
     #[inline]
     pub(super) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
-        match self.alone() {
-            Some(index) => index.first_ending_after(address.get()).map(AreaAt::new),
-            None => self.0.first_ending_within(address, self.reach(address).end),
+        match self.company() {
+            Company::Alone(index) => index.first_ending_after(address.get()).map(AreaAt::new),
+            Company::Lanes => self.0.first_ending_after(address),
+            Company::Parts => {
+                let _beside = self.0.0.look_inside();
+                self.0.0.first_area_of_lane_ending_after(address.get()).map(AreaAt::new)
+            }
         }
     }
 
     /// As [`ReadPermit::last_starting_before`]; who has a part finds no area beyond its lane.
     #[inline]
     pub(super) fn last_starting_before(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
-        match self.alone() {
-            Some(index) => index.last_starting_before(address.get()).map(AreaAt::new),
-            None => {
-                let below = VirtAddr::new(address.get().saturating_sub(1));
-                self.0.last_starting_within(address, self.reach(below).start)
+        match self.company() {
+            Company::Alone(index) => index.last_starting_before(address.get()).map(AreaAt::new),
+            Company::Lanes => self.0.last_starting_before(address),
+            Company::Parts => {
+                let _beside = self.0.0.look_inside();
+                self.0.0.last_area_of_lane_starting_before(address.get()).map(AreaAt::new)
             }
         }
     }
 
-    /// Returns how far the caller looks for an address's neighbours.
-    fn reach(self, address: VirtAddr) -> Range<u64> {
-        if self.lock.is_divided() { self.lane_bounds(address.get()) } else { 0..u64::MAX }
-    }
-
-    /// Returns what lies around and in a range, where one look at the index finds that.
+    /// Returns what lies around and in a range, where one look at the index finds that: as far as the lane goes, if the
+    /// caller has a part, and the lock of the lane's edits.
     #[inline]
-    pub(super) fn around(self, range: PageRange) -> Option<index::Around<Area<P, D>>> {
-        self.alone()?.around(range.numbers())
+    pub(super) fn around(self, range: PageRange, edits: bool) -> Option<index::Around<Area<P, D>>> {
+        match self.company() {
+            Company::Alone(index) => index.around(range.numbers()),
+            Company::Parts if edits => self.0.0.index_of_lane(&range.numbers())?.writer().around(range.numbers()),
+            Company::Lanes | Company::Parts => None,
+        }
     }
 
     /// As [`ReadPermit::overlapping`].
@@ -327,12 +354,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Begins an RCU section where others may edit the index beside the caller, who has a part locked (R7 of
-    /// `ranges`).
+    /// `ranges`), unless the caller is in one already, which lasts longer.
     #[inline]
     pub(crate) fn look_beside(&self) -> Option<RcuGuard<'_, P>> {
-        let has_company = D::Lock::DIVIDES && mutant!(PartLooksUnheld, self.lock.is_divided() => false);
+        if self.has_company() { self.look_inside() } else { None }
+    }
+
+    /// As [`Space::look_beside`], where others may.
+    #[inline]
+    fn look_inside(&self) -> Option<RcuGuard<'_, P>> {
+        let rcu = self.memory().rcu();
+        mutant!(PartLooksUnheld, !rcu.is_reading() => false).then(|| rcu.read())
+    }
+
+    /// Says whether others may edit the index beside the caller, who has something locked.
+    #[inline]
+    pub(super) fn has_company(&self) -> bool {
         // A space that is divided had a second user, who let many look.
-        has_company.then(|| self.memory().rcu().read())
+        D::Lock::DIVIDES && mutant!(PartLooksUnheld, self.lock.is_divided() => false)
     }
 
     /// Says whether somebody sleeps in line for the space.

@@ -45,7 +45,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Finds what stays and what comes; says whether it has counted what takes part, too.
     fn plan(&mut self, new: Option<NewArea<P>>) -> Result<Count, OutOfFrames> {
         let (permit, range) = (self.space, self.range);
-        let around = permit.around(range);
+        let edits = self.reserve.as_ref().is_some_and(|reserve| reserve.edit.is_some());
+        let around = permit.around(range, edits);
         let (below, above) = match &around {
             Some(around) => (around.below.map(AreaAt::new), around.above.map(AreaAt::new)),
             None => (permit.last_starting_before(range.start()), permit.first_ending_after(range.end())),
@@ -211,11 +212,15 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             return edit.prepare(span, self.pieces.iter().flatten().map(Piece::entry));
         }
         // Nothing is allocated under the lock: what is set aside mostly is enough.
-        let mut nr_nodes = 2 + self.nr_levels();
+        let mut nr_more = 2;
         while self.edit.is_none() {
             let nodes = match spare.take() {
                 Some(nodes) => nodes,
-                None => Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?,
+                None => {
+                    let nr_nodes = self.nr_levels() + nr_more;
+                    nr_more *= 2;
+                    Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?
+                }
             };
             let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
             self.edit_guard = edit.or_else(|| Some(space.editing(space.lock.edit(VirtAddr::new(span.start))?)));
@@ -223,7 +228,6 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             self.edit = index.prepare_from(span.clone(), entries, nodes);
             if self.edit.is_none() {
                 self.edit_guard = None;
-                nr_nodes *= 2;
             }
         }
         mutant!(EditOfOldVersion => self.edit_guard = None);

@@ -3,11 +3,11 @@
 //! # Guarantee
 //! A change that is prepared out of a reserve can't run out of memory, as far as the reserve goes.
 
-use crate::addr::VirtAddr;
 use crate::area::Area;
 use crate::design::Design;
 use crate::index::{Index, Spare};
 use crate::space::Space;
+use crate::space::annex_edits::Comes;
 use crate::space::editing::Editing;
 use crate::space::map_lock::{EditGuard, MapLock};
 use crate::space::permit::WritePermit;
@@ -24,6 +24,9 @@ pub(in crate::space) struct Reserve<'a, P: System, D: Design<P>> {
     pub(super) edit: Option<Editing<'a, P>>,
 }
 
+/// An edit makes one leaf anew, unless that overflows.
+const NODES_OF_MOST_EDITS: usize = 1;
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Sets aside what taking an area that leaves off the index needs at most, unless that grows by three levels
     /// meanwhile.
@@ -37,18 +40,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
-    /// which the part is chosen; nothing where there are no parts.
-    pub(in crate::space) fn reserve_part(&self, near: VirtAddr) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
+    /// which the part is chosen; nothing where there are no parts. What takes more ends that, and begins anew.
+    pub(in crate::space) fn reserve_part(&self, comes: Comes) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
         if !D::Lock::DIVIDES || !self.lock.is_divided() {
             return Ok(None);
         }
-        let nr_levels = {
-            let _beside = self.look_beside();
-            self.nr_index_levels(near.get())
-        };
-        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_levels + 2)?;
-        let area = self.vm().areas.alloc()?;
-        Ok(Some(Reserve { space: self, nodes: Some(nodes), area: Some(area), edit: None }))
+        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, NODES_OF_MOST_EDITS)?;
+        // An unmapping makes one only where it cuts one in two.
+        let area = (comes == Comes::AnArea).then(|| self.vm().areas.alloc()).transpose()?;
+        Ok(Some(Reserve { space: self, nodes: Some(nodes), area, edit: None }))
     }
 }
 
