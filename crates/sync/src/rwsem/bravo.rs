@@ -66,7 +66,7 @@ impl<P: Processor> Rwsem<P> {
     fn enter_place(&self, table: &ReaderTable<P>) -> Option<Share> {
         let place = table.guess(self.scatter);
         // Relaxed: the fence and the second look order it.
-        table.places[place].compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        table.places[place].word.compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
         // ORDER: pairs with the fence in `take_bias`; forbids that the writer misses us and we miss it (module table).
         P::fence(Ordering::SeqCst);
         // ORDER: Acquire pairs with the Release in `turn_bias_on_if_due`: what the last writer did is seen, also if the
@@ -82,7 +82,7 @@ impl<P: Processor> Rwsem<P> {
         let Some(table) = self.readers.as_deref() else { return };
         // ORDER: Release pairs with the Acquire in `is_in`: the reader is done; Acquire pairs with the Release in
         // `wait_for`: the addition is newer than what the writer has seen.
-        if table.places[place].swap(FREE, Ordering::AcqRel) & AWAITED != 0 {
+        if table.places[place].word.swap(FREE, Ordering::AcqRel) & AWAITED != 0 {
             // Relaxed: it only tells the sleeper to look again.
             self.nr_left.fetch_add(1, Ordering::Relaxed);
             P::unpark(&self.nr_left, 1);
@@ -131,7 +131,7 @@ impl<P: Processor> Rwsem<P> {
     /// Takes the bias away if no reader is in the table; the caller has the word alone.
     pub(super) fn try_to_revoke(&self) -> bool {
         let Some(table) = self.take_bias() else { return true };
-        let is_empty = !table.places.iter().any(|place| self.is_in(place));
+        let is_empty = !table.places.iter().any(|place| self.is_in(&place.word));
         if is_empty {
             self.end_bias(0);
         } else {
@@ -152,7 +152,7 @@ impl<P: Processor> Rwsem<P> {
         let undo = Revoking(self);
         let begin_ns = P::now();
         for place in &table.places {
-            self.wait_for(place, limits)?;
+            self.wait_for(&place.word, limits)?;
         }
         core::mem::forget(undo);
         self.end_bias(P::now().saturating_sub(begin_ns));
@@ -188,7 +188,7 @@ impl<P: Processor> Rwsem<P> {
 
     /// Says whether a reader of ours is in the table.
     pub(super) fn is_in_table(&self) -> bool {
-        self.readers.as_deref().is_some_and(|table| table.places.iter().any(|place| self.is_in(place)))
+        self.readers.as_deref().is_some_and(|table| table.places.iter().any(|place| self.is_in(&place.word)))
     }
 }
 

@@ -29,8 +29,14 @@ impl Share {
 
 /// Places in which readers of biased semaphores show themselves.
 pub struct ReaderTable<P: Processor> {
-    pub(super) places: Box<[CachePadded<P::AtomicUsize>]>,
-    nr_drawn: CachePadded<P::AtomicU32>,
+    pub(super) places: Box<[CachePadded<Place<P>>]>,
+}
+
+/// A line of the table.
+pub(super) struct Place<P: Processor> {
+    pub(super) word: P::AtomicUsize,
+    /// How many semaphores were made by CPUs that look here first: so two that make some write no line in common.
+    nr_drawn: P::AtomicU32,
 }
 
 impl<P: Processor> ReaderTable<P> {
@@ -40,14 +46,16 @@ impl<P: Processor> ReaderTable<P> {
     /// Returns a table of at least `nr_places`, and of at most 65,536; allocates, so it is for set-up.
     pub fn new(nr_places: usize) -> Self {
         let nr_places = nr_places.clamp(1, 1 << 16).next_power_of_two();
-        let places = (0..nr_places).map(|_| CachePadded::new(P::AtomicUsize::new(FREE))).collect();
-        Self { places, nr_drawn: CachePadded::new(P::AtomicU32::new(0)) }
+        let place = |_| Place { word: P::AtomicUsize::new(FREE), nr_drawn: P::AtomicU32::new(0) };
+        Self { places: (0..nr_places).map(|number| CachePadded::new(place(number))).collect() }
     }
 
     /// Returns by what a semaphore that is being made scatters its readers: unlike its address, the same in each run.
     pub(super) fn draw_scatter(&self) -> u32 {
+        let own = self.guess(0);
         // Relaxed: two that draw the same have readers in each other's places, no more.
-        self.nr_drawn.fetch_add(1, Ordering::Relaxed)
+        let nr_drawn = self.places[own].nr_drawn.fetch_add(1, Ordering::Relaxed);
+        nr_drawn.wrapping_mul(self.places.len() as u32).wrapping_add(own as u32)
     }
 
     /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right: it is a guess

@@ -45,7 +45,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Finds what stays and what comes; says whether it has counted what takes part, too.
     fn plan(&mut self, new: Option<NewArea<P>>) -> Result<Count, OutOfFrames> {
         let (permit, range) = (self.space, self.range);
-        let edits = self.reserve.as_ref().is_some_and(|reserve| reserve.edit.is_some());
+        let edits = D::Lock::DIVIDES && self.reserve.as_ref().is_some_and(|reserve| reserve.edit.is_some());
         let around = permit.around(range, edits);
         let (below, above) = match &around {
             Some(around) => (around.below.map(AreaAt::new), around.above.map(AreaAt::new)),
