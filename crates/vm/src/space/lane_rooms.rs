@@ -123,8 +123,8 @@ pub(super) fn nr_words<P: System>(nr_cpus: usize) -> usize {
 }
 
 impl<P: System> LaneRooms<P> {
-    /// Makes the rooms of lanes, and what says where they are, behind the first `nr_words_before` of a space's own words
-    /// beside its sets. They stay as long as the space.
+    /// Makes the rooms of lanes, and what says where they are, behind the first `nr_words_before` of a space's own
+    /// words beside its sets. They stay as long as the space.
     pub(super) fn make(row: &Row<P>, nr_words_before: usize) -> NonNull<Self> {
         // SAFETY: the space asked for so many words and those of `nr_words`, zeroed, in frames that nobody else uses.
         unsafe {

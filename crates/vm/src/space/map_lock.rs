@@ -44,7 +44,8 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
 
     /// Makes the lock of a new space.
     fn new(semaphore: Self::Semaphore) -> Self;
-    /// Tells the lock where each lane has a table of its own, once; the caller has everything, and no part was given out.
+    /// Tells the lock where each lane has a table of its own, once; the caller has everything, and no part was given
+    /// out.
     fn set_lanes(&self, _lanes: NonNull<LaneRooms<P>>) {}
     /// Returns what [`MapLock::set_lanes`] said.
     #[inline]

@@ -5,8 +5,8 @@
 //! has a set of CPUs; the rest has one, or many, among which its *granules*, aligned pieces of 2 MiB, are dealt out:
 //! each granule is a lane then, and some share a set. Whoever takes something of a range away, fences, and then reads
 //! the sets of the lanes that the range lies in, and the set of those that may be everywhere, has all CPUs that may
-//! still use it. A range of many lanes is everybody's. A space without lanes has one set, of all its users. Lanes may come
-//! while the space is in use ([`Lanes::prepare`], [`Lanes::publish`]).
+//! still use it. A range of many lanes is everybody's. A space without lanes has one set, of all its users. Lanes may
+//! come while the space is in use ([`Lanes::prepare`], [`Lanes::publish`]).
 //!
 //! # Invariants
 //! * L1 a CPU is in the set of an address's lane, or in `everywhere`, before it walks to that address, and before it
@@ -38,8 +38,9 @@
 //!
 //! # Memory
 //! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. Where the rest has many
-//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them, or that has had one
-//! user alone (`space::spreading`). Behind the sets lie words that are the space's own (`space::credits`): frames hold both, because a space fills a frame itself.
+//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them, or that has had
+//! one user alone (`space::spreading`). Behind the sets lie words that are the space's own (`space::credits`): frames
+//! hold both, because a space fills a frame itself.
 
 use crate::system::System;
 use crate::translations::frames;
@@ -188,7 +189,7 @@ impl<P: System> Lanes<P> {
         let row = unsafe { (*self.row.get()).write(row) };
         // ORDER: Release pairs with the Acquire in `row_from`.
         self.state.store(JOINED, Ordering::Release);
-        // ORDER: pairs with the fence in `join_late`: either this finds a CPU among the users, or that one finds the sets.
+        // ORDER: pairs with the fence in `join_late`: this finds a CPU among the users, or that one finds the sets.
         P::fence(Ordering::SeqCst);
         let mut users = CpuSet::new();
         mutant!(UsersLeftBehind, self.users.view().add_to(&mut users, P::nr_cpus()) => ());
