@@ -277,6 +277,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "busy",
+        about: "pages of one lane that are dropped and unmapped, while another CPU's first fault there is under way",
+        nr_pages: 5,
+        has_lanes: true,
+        prologue: "m2-4+s2+s3",
+        menus: &["d2+d3+u4+u4+m4", "s4+l4+s4", "d3+d2+u4"],
+        likely: &[1, 0, 2],
+        warmth: [2, 4, 2],
+        ..PLAIN
+    },
+    World {
         name: "verge",
         about: "page tables of two lanes that go with the last page of one, while others walk them for the other",
         nr_pages: 3,

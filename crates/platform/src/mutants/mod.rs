@@ -101,6 +101,10 @@ pub enum Mutant {
     LaneNotRejoined,
     /// A CPU is taken out of the space's users, and stays in lanes' sets.
     LetGoOfUsersAlone,
+    /// A CPU is taken out of a lane's set beside a fault of its own that relies on that.
+    LetGoInASection,
+    /// A fault does not see that its CPU is taken out of sets just now.
+    LeavingUnseen,
     /// A page table that serves several lanes is freed when one of them was asked.
     TableOfOneLane,
     /// A change waits for the faults of the first lane alone.
@@ -170,7 +174,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 75] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -214,6 +218,8 @@ impl Mutant {
         Self::LaneReadEarly,
         Self::LaneNotRejoined,
         Self::LetGoOfUsersAlone,
+        Self::LetGoInASection,
+        Self::LeavingUnseen,
         Self::TableOfOneLane,
         Self::FaultsOfOneLane,
         Self::PartNotWidened,
@@ -292,6 +298,8 @@ impl Mutant {
             Self::LaneReadEarly => "lane-read-early",
             Self::LaneNotRejoined => "lane-not-rejoined",
             Self::LetGoOfUsersAlone => "let-go-of-users-alone",
+            Self::LetGoInASection => "let-go-in-a-section",
+            Self::LeavingUnseen => "leaving-unseen",
             Self::TableOfOneLane => "table-of-one-lane",
             Self::FaultsOfOneLane => "faults-of-one-lane",
             Self::PartNotWidened => "part-not-widened",
