@@ -176,6 +176,8 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("a CPU that drained stays out of its lane", PutBack(M::LaneNotRejoined, "translations::shootdown")),
     reviewed("a CPU is let go of the users alone", PutBack(M::LetGoOfUsersAlone, "translations::shootdown, lanes"))
         .rare(&["return"]),
+    reviewed("a CPU is let go beside its own fault", PutBack(M::LetGoInASection, "translations::shootdown"))
+        .rare(&["busy"]),
     reviewed("a table of several lanes goes with one", PutBack(M::TableOfOneLane, "translations::gather"))
         .rare(&["verge"]),
     reviewed("a change waits for its first lane's faults", PutBack(M::FaultsOfOneLane, "design::faultless")),

@@ -283,6 +283,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "busy",
+        about: "pages of one lane that are dropped and unmapped, while another CPU's first fault there is under way",
+        nr_pages: 6,
+        has_lanes: true,
+        prologue: "m3-5+s3+s4",
+        menus: &["d3+d4+u5+u5+m5", "s5+l5+s5", "d4+d3+u5"],
+        likely: &[1, 0, 2],
+        warmth: [2, 4, 2],
+        ..PLAIN
+    },
+    World {
         name: "verge",
         about: "page tables of two lanes that go with the last page of one, while others walk them for the other",
         nr_pages: 3,

@@ -202,7 +202,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return;
         }
         if P::guest_enter() {
-            self.vm().cpus().drain(P::cpu());
+            self.vm().cpus().drain_in_guest(P::cpu());
         }
         P::guest_exit();
     }
@@ -275,7 +275,7 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
         // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
         mutant!(LaneEnteredLate, space.lanes().enter(cpu, walks) => ());
         if P::guest_enter() {
-            space.vm().cpus().drain(cpu);
+            space.vm().cpus().drain_in_guest(cpu);
             space.vm().cpus().rejoin(cpu, space.lanes(), walks);
         }
     }

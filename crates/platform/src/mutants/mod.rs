@@ -101,6 +101,8 @@ pub enum Mutant {
     LaneNotRejoined,
     /// A CPU is taken out of the space's users, and stays in lanes' sets.
     LetGoOfUsersAlone,
+    /// A CPU is taken out of a lane's set beside a fault of its own that relies on that.
+    LetGoInASection,
     /// A page table that serves several lanes is freed when one of them was asked.
     TableOfOneLane,
     /// A change waits for the faults of the first lane alone.
@@ -174,7 +176,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 76] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -218,6 +220,7 @@ impl Mutant {
         Self::LaneReadEarly,
         Self::LaneNotRejoined,
         Self::LetGoOfUsersAlone,
+        Self::LetGoInASection,
         Self::TableOfOneLane,
         Self::FaultsOfOneLane,
         Self::PartNotWidened,
@@ -298,6 +301,7 @@ impl Mutant {
             Self::LaneReadEarly => "lane-read-early",
             Self::LaneNotRejoined => "lane-not-rejoined",
             Self::LetGoOfUsersAlone => "let-go-of-users-alone",
+            Self::LetGoInASection => "let-go-in-a-section",
             Self::TableOfOneLane => "table-of-one-lane",
             Self::FaultsOfOneLane => "faults-of-one-lane",
             Self::PartNotWidened => "part-not-widened",

@@ -123,6 +123,13 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
         self.domain.periods.readers.here().is_inside()
     }
 
+    /// Says whether a CPU is inside a read section, behind a fence of the caller's: one that is not, and begins a
+    /// section later, sees what the caller did before that fence.
+    #[inline]
+    pub fn is_cpu_reading(&self, cpu: usize) -> bool {
+        self.domain.periods.readers.get(cpu).look().is_inside()
+    }
+
     /// Waits until all read sections that may see what the caller has made unreachable are over; may give the slot up
     /// meanwhile, so it is called with interrupts on and no spin lock held.
     ///

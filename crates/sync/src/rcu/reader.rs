@@ -23,7 +23,7 @@ impl ReaderWord {
     /// The word of a CPU that has not been in a section yet.
     pub(super) const OUTSIDE: Self = Self(0);
 
-    fn is_inside(self) -> bool {
+    pub(super) fn is_inside(self) -> bool {
         self.0 & NESTING != 0
     }
 

@@ -1,10 +1,10 @@
 //! The CPU set: whoever takes an entry away sees the CPU that still used it, given the fences of both; and sees one
 //! that was taken out of the set and came back.
 
-use crate::race;
+use crate::{Plain, race};
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::{AtomicCpuSet, SpinMutex};
+use faultless_sync::{AtomicCpuSet, Rcu, SpinMutex};
 
 type Flag = <Loom as Processor>::AtomicU32;
 
@@ -94,4 +94,61 @@ pub fn a_cpu_that_was_let_go_comes_back_seen() {
         let outcome = [&world.space.has_used, &world.space.has_missed].map(|flag| flag.load(Ordering::Relaxed));
         assert_ne!(outcome, [1, 1], "used, and missed");
     });
+}
+
+/// A busy CPU that somebody takes out of the set between its sections, as `vm`'s `shootdown` does.
+struct Busy {
+    set: AtomicCpuSet<Loom>,
+    rcu: Rcu<Loom>,
+    leaves: Flag,
+    page: Plain,
+}
+
+fn busy() -> Busy {
+    let set = AtomicCpuSet::new();
+    set.insert(0);
+    Busy { set, rcu: Rcu::new(2), leaves: Flag::new(0), page: Plain::new() }
+}
+
+/// CPU 0 uses a page in a section, if it is in the set.
+fn rely(world: &Busy) {
+    let _section = world.rcu.read();
+    // ORDER: pairs with the Release in `let_go_of_busy`.
+    if world.leaves.load(Ordering::Acquire) == 0 && world.set.contains(0) {
+        world.page.read();
+    }
+}
+
+/// CPU 1 takes CPU 0 out of the set, if it is in no section, and then changes the page without a wait, if CPU 0 is out.
+fn let_go_of_busy(world: &Busy) {
+    world.leaves.store(1, Ordering::Relaxed);
+    // ORDER: pairs with the fence that begins a section.
+    Loom::fence(Ordering::SeqCst);
+    if !world.rcu.is_cpu_reading(0) {
+        world.set.remove(0);
+    }
+    // ORDER: Release pairs with the Acquire in `rely`.
+    world.leaves.store(0, Ordering::Release);
+    if !world.set.contains(0) {
+        world.page.write(1);
+    }
+}
+
+#[test]
+pub fn a_busy_cpu_leaves_between_its_sections() {
+    race(None, busy, [rely, let_go_of_busy], |_| ());
+}
+
+/// As `rely`, without a look whether the CPU leaves.
+fn rely_unaware(world: &Busy) {
+    let _section = world.rcu.read();
+    if world.set.contains(0) {
+        world.page.read();
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_cpu_that_overlooks_its_leaving_is_missed() {
+    race(None, busy, [rely_unaware, let_go_of_busy], |_| ());
 }

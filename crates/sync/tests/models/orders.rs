@@ -11,7 +11,7 @@ macro_rules! models {
 models! {
     announcement: nobody_is_beside_a_change_of_its_place who_is_beside_another_change_has_seen_the_one_before a_reader_elsewhere_goes_on who_comes_beside_a_change_is_waited_for_or_sees_it;
     cna: one_head_at_a_time whoever_leaves_loses_nobody whoever_is_moved_may_leave neighbours_leave_while_they_are_moved;
-    cpu_set: nobody_uses_an_entry_unseen a_cpu_that_was_let_go_comes_back_seen;
+    cpu_set: nobody_uses_an_entry_unseen a_cpu_that_was_let_go_comes_back_seen a_busy_cpu_leaves_between_its_sections;
     credit: what_both_draw_is_counted_once one_of_two_gets_the_last_room a_recall_takes_nothing_that_was_claimed what_goes_beside_a_recall_is_counted;
     lookers: nothing_is_freed_under_one_who_looks one_who_finds_another_has_a_fence_of_its_own many_that_were_let_in_need_no_more_than_a_section;
     mcs: one_head_at_a_time whoever_leaves_loses_nobody the_head_takes_over_from_one_who_leaves neighbours_leave_at_the_same_time;

@@ -54,6 +54,7 @@
 //! | a CPU that the address's lane does not know | it faults under the semaphore |
 //! | a fault looks at a neighbour in another lane, or has an area of several | if there is a neighbour, the first root is left to the semaphore; of its area it reads what a change elsewhere leaves as it is (I1), and a change of anything the area has waits for its lane |
 //! | a CPU begins to use the lane beside the writer's look | its bit comes before its section: as in the first row |
+//! | a busy CPU is taken out of the lane's set beside its fault | only if it is in no section; the fault looks at the set within its section (`shootdown`) |
 //! | a CPU without an owner is taken out of the lane's set while it gets one, who faults | the owner was in guest since, or answers what was asked of the CPU before the fault (`Space::handle_fault`): it finds its bit gone, or keeps it (`shootdown`) |
 //!
 //! # Give-ups
@@ -198,10 +199,11 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     space: &Space<P, Announced<S, K>>,
     fault: Fault,
 ) -> Result<(), Missed<'_, P, Announced<S, K>>> {
-    if !space.lanes().reach(P::cpu(), fault.address.get()) {
+    let _section = space.look();
+    // In the section: a CPU that is in one is not taken out of its lane.
+    if !space.is_awaited(P::cpu(), fault.address.get()) {
         return Err(GiveUp::VmaNotsup.into());
     }
-    let _section = space.look();
     let found = find(space, fault).ok_or(GiveUp::VmaChanged)?;
     let (area, mut view) = (found.area, found.view);
     if !permits(view.flags, fault.access) {

@@ -262,6 +262,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.translations.is_looked_at()
     }
 
+    /// Says whether a change of an address waits for the RCU section that the calling thread's CPU is in.
+    #[inline]
+    pub(crate) fn is_awaited(&self, cpu: usize, address: u64) -> bool {
+        self.translations.is_awaited(cpu, address)
+    }
+
     /// Returns the number of areas (map_count).
     pub fn nr_areas(&self) -> u64 {
         self.total(Quantity::Areas)

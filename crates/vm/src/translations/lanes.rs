@@ -10,9 +10,10 @@
 //!
 //! # Invariants
 //! * L1 a CPU is in the set of an address's lane, or in `everywhere`, before it walks to that address, and before it
-//!   looks up areas for a fault there without the space's lock; a fence lies between.
+//!   looks up areas for a fault there without the space's lock; a fence lies between. It stays there until it is out of
+//!   guest and of that fault's RCU section.
 //! * L2 a CPU that is in any set is among the users; but for one that leaves while lanes come, which may be asked
-//!   without need until it is idle.
+//!   without need until it is let go.
 //! * L3 a CPU whose walks are not seen (its hardware's, an emulator's) is in `everywhere` before it uses any.
 //! * L4 who walks a table is in the lane of the address that it walks to. So a table that is freed is shot down in all
 //!   lanes that it spans, whatever the range was that emptied it.
@@ -30,6 +31,7 @@
 //! | race | why it is sound |
 //! |---|---|
 //! | T is in the lane already, and a change takes it out | only who finds T idle, and its own request still in T's inbox, does so (`shootdown`): T drains before it walks, and then comes into the lane again |
+//! | T is busy, was asked often, and is taken out of its lane | only who finds T in no section, and its own request still in T's inbox, does so; a fault looks at the set within its section, and whether it is taken out just now (`shootdown`) |
 //! | T is taken out of the users, and of all lanes, while it comes into one | as above: T drains, and then inserts itself into both |
 //! | T is taken out of one lane, and stays in others and among the users | T forgets the whole space; the sets of the others name it without need |
 //! | a fault of T, which has drained but not come back into the lane | it finds its bit gone and goes on under the semaphore, or in place, and is waited for |
@@ -347,6 +349,11 @@ impl<P: System> Lanes<P> {
         };
         let set_of = move |number: u64| Some(reached?.0.set_of(Walks::To(number << shift)));
         numbers.filter_map(set_of).chain(once(last))
+    }
+
+    /// Says whether a range has sets of its own: who leaves them stays among the users.
+    pub(crate) fn are_of_a_part(&self, range: &Range<u64>) -> bool {
+        self.asked().is_some_and(|row| !matches!(row.reach(range), Reach::Users))
     }
 
     /// Takes a CPU out of the sets of a range: it will forget the whole space before it next walks, and then come back.

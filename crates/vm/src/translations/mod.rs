@@ -170,7 +170,15 @@ impl<P: System> Translations<P> {
     /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range.
     pub(crate) fn flush_reaching(&self, range: PageRange, reach: &Range<u64>) {
         let instance = self.instance();
-        instance.cpus.shoot_down(&instance.events, &self.lanes, self.id, range, reach);
+        instance.cpus.shoot_down((&instance.events, instance.memory.rcu()), &self.lanes, self.id, range, reach);
+    }
+
+    /// Says whether a change of an address waits for the sections of the calling thread's CPU, which is in one.
+    #[inline]
+    pub(crate) fn is_awaited(&self, cpu: usize, address: u64) -> bool {
+        // Before the set: who sees that the CPU does not leave any more sees that it is out (`shootdown`).
+        let leaves = self.lanes.are_several() && self.instance().cpus.leaves(cpu);
+        !leaves && self.lanes.reach(cpu, address)
     }
 
     /// Gives back what the space has besides its tables; nobody uses it.

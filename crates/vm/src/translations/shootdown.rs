@@ -32,6 +32,22 @@
 //! again. Was it gone, T has been in guest since, may rely on the set as it saw it, and stays. Forbidden: T walks, and
 //! is neither in the set nor asked. Model: `a_cpu_that_was_let_go_comes_back_seen` in `sync/tests/models/cpu_set.rs`;
 //! explored by `faultless check schedules`; witness: `tests/native/shootdown.rs`.
+//!
+//! A *busy* CPU that was asked [`patience`] times since it last drained in guest leaves the sets of a range in the same
+//! way, under one more condition: it is in no RCU section, in which a fault may rely on its set (L1 of `lanes`).
+//! ```text
+//! CPU T, a fault                          CPU S, which has T's inbox locked, with its own request there
+//! section begins; fence                   T leaves; fence
+//! leaves T? fault under the lock          T in a section? leave T in the set
+//! T in the set? rely on that              else take T out
+//! section ends                            T stays (release)
+//! ```
+//! Of the two fences one comes first. T's: S sees the section. S's: T sees that it leaves, or, behind that, that it is
+//! out. Forbidden: T relies on the set, and is out of it. So T never is out for a moment and in again, which a change
+//! might miss. T drains in guest entry, or in a wait of its own; between its look at the set and guest entry it does
+//! not wait, so that it drains before that look, and finds itself out, or after it, and joins again. Model:
+//! `a_busy_cpu_leaves_between_its_sections` in `sync/tests/models/cpu_set.rs`, and one that fails without the look at
+//! `leaves`; mutant `let-go-in-a-section`; world `busy`. Spaces without lanes let no busy CPU go.
 
 use crate::addr::PageRange;
 use crate::events::{Event, Events};
@@ -40,11 +56,20 @@ use crate::translations::lanes::{Lanes, Walks};
 use crate::translations::tlb::{SpaceId, Tlb};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut, Range};
-use faultless_platform::{CpuSet, IrqOffGuard, Ordering, mutant};
-use faultless_sync::{PerCpu, SpinMutex, SpinMutexGuard, lock_class};
+use faultless_platform::{Atomic, CpuSet, IrqOffGuard, Ordering, mutant};
+use faultless_sync::{PerCpu, Rcu, SpinMutex, SpinMutexGuard, lock_class};
 
 /// Requests that an inbox holds before it asks for everything to be forgotten.
 const INBOX: usize = 16;
+
+/// Returns how often a CPU is asked, since it was last asked in guest, before it is let go although it is busy: it runs
+/// in the kernel, and uses no translation.
+///
+/// Less where there are few CPUs: there it costs less to ask, and tests meet it.
+const fn patience(nr_cpus: usize) -> u32 {
+    let patience = 2 + nr_cpus as u32 / 8;
+    if patience > 8 { 8 } else { patience }
+}
 
 #[derive(Clone, Copy)]
 struct Request {
@@ -73,12 +98,22 @@ struct Inbox {
     requests: [Option<Request>; INBOX],
     len: usize,
     is_overflown: bool,
+    /// Whose requests were lost in the overflow.
+    unnamed: CpuSet,
+    /// Requests since the CPU last drained in guest.
+    nr_asked: u32,
 }
 
 impl Inbox {
+    fn new() -> Self {
+        Self { requests: [None; INBOX], len: 0, is_overflown: false, unnamed: CpuSet::new(), nr_asked: 0 }
+    }
+
     fn push(&mut self, request: Request) {
+        self.nr_asked = self.nr_asked.saturating_add(1);
         if self.len == INBOX {
             self.is_overflown = true;
+            self.unnamed.insert(request.asker);
         } else {
             self.requests[self.len] = Some(request);
             self.len += 1;
@@ -89,6 +124,7 @@ impl Inbox {
         if self.is_overflown {
             tlb.invalidate_all();
             P::flush(ALL_SPACES, None);
+            self.unnamed = CpuSet::new();
         } else {
             self.requests[..self.len].iter().flatten().for_each(|request| request.serve::<P>(tlb));
         }
@@ -96,18 +132,26 @@ impl Inbox {
         self.is_overflown = false;
     }
 
-    /// Makes all requests of a space one that is about all of it, if the asker's is among them: then the CPU has not
-    /// drained since it was asked. Says whether it did; one that is lost in an overflow is taken for drained.
+    /// Says whether the CPU has not drained since the asker's last request about a space.
+    fn has(&self, space: SpaceId, asker: usize) -> bool {
+        let mut requests = self.requests[..self.len].iter().flatten();
+        requests.any(|request| request.space == space && request.asker == asker)
+            || self.is_overflown && self.unnamed.contains(asker)
+    }
+
+    /// Makes all requests of a space one that is about all of it, if the asker's is among them ([`Inbox::has`]). Says
+    /// whether it is.
     fn widen(&mut self, space: SpaceId, asker: usize) -> bool {
-        let is_of_space = |request: &Request| request.space == space;
-        let mut of_space = self.requests[..self.len].iter().flatten().filter(|request| is_of_space(request));
-        if self.is_overflown || !of_space.any(|request| request.asker == asker) {
+        if !self.has(space, asker) {
             return false;
         }
-        let all = core::mem::replace(&mut self.requests, [None; INBOX]);
-        let others = all.into_iter().flatten().filter(|request| !is_of_space(request));
-        let kept = others.chain([Request { space, range: None, asker }]);
-        self.len = self.requests.iter_mut().zip(kept).map(|(place, request)| *place = Some(request)).count();
+        // After an overflow everything is forgotten anyway.
+        if !self.is_overflown {
+            let all = core::mem::replace(&mut self.requests, [None; INBOX]);
+            let others = all.into_iter().flatten().filter(|request| request.space != space);
+            let kept = others.chain([Request { space, range: None, asker }]);
+            self.len = self.requests.iter_mut().zip(kept).map(|(place, request)| *place = Some(request)).count();
+        }
         true
     }
 }
@@ -120,6 +164,8 @@ lock_class! {
 struct Cpu<P: System> {
     tlb: UnsafeCell<Tlb>,
     inbox: SpinMutex<P, Inbox, InboxLock>,
+    /// Whether somebody takes the CPU out of sets just now; written by who has the inbox locked.
+    leaves: P::AtomicBool,
     /// A known bug's: whom a gather of this CPU will ask.
     #[cfg(feature = "mutants")]
     early: UnsafeCell<Option<CpuSet>>,
@@ -158,10 +204,10 @@ unsafe impl<P: System> Send for Cpus<P> {}
 impl<P: System> Cpus<P> {
     /// Returns empty TLBs for `nr_cpus` CPUs.
     pub fn new(nr_cpus: usize) -> Self {
-        let inbox = || SpinMutex::classed(Inbox { requests: [None; INBOX], len: 0, is_overflown: false });
         let cpu = |_| Cpu {
             tlb: UnsafeCell::new(Tlb::new()),
-            inbox: inbox(),
+            inbox: SpinMutex::classed(Inbox::new()),
+            leaves: P::AtomicBool::new(false),
             #[cfg(feature = "mutants")]
             early: UnsafeCell::new(None),
         };
@@ -184,10 +230,21 @@ impl<P: System> Cpus<P> {
         InboxGuard { inbox: self.cpus.get(cpu).inbox.lock(), _irq: irq }
     }
 
-    /// Makes the calling thread's CPU forget what others asked for.
+    /// Makes the calling thread's CPU, which waits, forget what others asked for.
     #[cold]
     pub(crate) fn drain(&self, cpu: usize) {
+        self.drain_locked(cpu, &mut self.inbox(cpu));
+    }
+
+    /// As [`Cpus::drain`], of a CPU in guest: it uses translations.
+    #[cold]
+    pub(crate) fn drain_in_guest(&self, cpu: usize) {
         let mut inbox = self.inbox(cpu);
+        inbox.nr_asked = 0;
+        self.drain_locked(cpu, &mut inbox);
+    }
+
+    fn drain_locked(&self, cpu: usize, inbox: &mut Inbox) {
         // Under the inbox's lock: whoever sees the inbox empty may rely on the TLB being clean.
         // SAFETY: callers own the CPU (guest entry, waits) and are outside `with_tlb`.
         unsafe { self.with_tlb(cpu, |tlb| inbox.drain_into::<P>(tlb)) };
@@ -197,7 +254,7 @@ impl<P: System> Cpus<P> {
     /// in `reach`, which holds the range; see the module.
     pub fn shoot_down(
         &self,
-        events: &Events<P>,
+        (events, rcu): (&Events<P>, &Rcu<P>),
         lanes: &Lanes<P>,
         space: SpaceId,
         range: PageRange,
@@ -213,9 +270,13 @@ impl<P: System> Cpus<P> {
         P::flush(space, Some(range));
         if let Some(targets) = targets {
             events.note(Event::TlbShootdown, range.start().get());
-            self.ask(&targets, Request { space, range: Some(range), asker: me });
-            let idle = targets.iter().filter(|&cpu| !P::WAITS_FOR_LOADED && P::is_idle(cpu));
-            idle.for_each(|cpu| self.let_go(cpu, lanes, (space, reach), me));
+            let tired = self.ask(&targets, Request { space, range: Some(range), asker: me });
+            if P::WAITS_FOR_LOADED {
+                return;
+            }
+            let may_leave = |cpu| P::is_idle(cpu) || tired.contains(cpu) && lanes.are_of_a_part(reach);
+            let leaving = targets.iter().filter(|&cpu| may_leave(cpu));
+            leaving.for_each(|cpu| self.let_go(cpu, (lanes, rcu), (space, reach), me));
         }
     }
 
@@ -235,15 +296,37 @@ impl<P: System> Cpus<P> {
         (!targets.is_empty()).then_some(targets)
     }
 
-    /// Takes a CPU that nobody owns out of the sets that led to it, unless somebody has come to use it since `asker`
-    /// asked (I3).
+    /// Takes a CPU that nobody owns, or that is busy in the kernel, out of the sets that led to it, unless it has come
+    /// to use translations since `asker` asked (I3), or is in an RCU section.
     #[cold]
-    fn let_go(&self, cpu: usize, lanes: &Lanes<P>, (space, reach): (SpaceId, &Range<u64>), asker: usize) {
+    fn let_go(
+        &self,
+        cpu: usize,
+        (lanes, rcu): (&Lanes<P>, &Rcu<P>),
+        (space, reach): (SpaceId, &Range<u64>),
+        asker: usize,
+    ) {
         let mut inbox = self.inbox(cpu);
-        if inbox.widen(space, asker) {
+        let leaves = &self.cpus.get(cpu).leaves;
+        // Relaxed: the fence orders it.
+        leaves.store(true, Ordering::Relaxed);
+        // ORDER: pairs with the fence that begins a section; forbids that a fault there misses this, and is missed.
+        // Model: `a_busy_cpu_leaves_between_its_sections`.
+        P::fence(Ordering::SeqCst);
+        if mutant!(LetGoInASection, !rcu.is_cpu_reading(cpu) => true) && inbox.widen(space, asker) {
             // Under the inbox's lock, which the CPU takes before it looks at the sets again.
             mutant!(LetGoOfUsersAlone, lanes.let_go(cpu, reach) => lanes.let_go_of_users_alone(cpu, reach));
         }
+        // ORDER: Release pairs with the Acquire in `leaves`: who sees this sees that the CPU is out.
+        leaves.store(false, Ordering::Release);
+    }
+
+    /// Says whether somebody takes a CPU out of sets just now; asked by its owner, in a section whose beginning is
+    /// fenced, before a look at a set on which it relies.
+    #[inline]
+    pub(crate) fn leaves(&self, cpu: usize) -> bool {
+        // ORDER: Acquire pairs with the Release in `let_go`.
+        self.cpus.get(cpu).leaves.load(Ordering::Acquire)
     }
 
     /// Makes the calling thread's CPU a member of a space's sets again, after it has drained its inbox in guest.
@@ -265,12 +348,21 @@ impl<P: System> Cpus<P> {
         }
     }
 
-    fn ask(&self, targets: &CpuSet, request: Request) {
-        targets.iter().for_each(|cpu| self.inbox(cpu).push(request));
+    /// Returns those that were asked in vain for long ([`patience`]).
+    fn ask(&self, targets: &CpuSet, request: Request) -> CpuSet {
+        let mut tired = CpuSet::new();
+        for cpu in targets.iter() {
+            let mut inbox = self.inbox(cpu);
+            inbox.push(request);
+            if inbox.nr_asked >= patience(self.cpus.nr_cpus()) {
+                tired.insert(cpu);
+            }
+        }
         P::shoot_down(targets, |cpu| {
             let inbox = self.inbox(cpu);
             inbox.len == 0 && !inbox.is_overflown
         });
+        tired
     }
 
     /// Visits the TLBs with what is still asked of them carried out, as each CPU will before it uses one.
@@ -295,7 +387,7 @@ mod tests {
     const ASKERS: [usize; 2] = [3, 5];
 
     fn asked(spaces: &[SpaceId]) -> Inbox {
-        let mut inbox = Inbox { requests: [None; INBOX], len: 0, is_overflown: false };
+        let mut inbox = Inbox::new();
         for (&space, asker) in spaces.iter().zip(ASKERS.into_iter().cycle()) {
             let range = PageRange::between(VirtAddr::new(0x1000), VirtAddr::new(0x3000));
             inbox.push(Request { space, range, asker });
@@ -322,7 +414,19 @@ mod tests {
         let mut of_others = asked(&[8, 7]);
         assert!(!of_others.widen(7, ASKERS[0]), "the other CPU's request");
         assert_eq!(kept(&of_others).len(), 2);
-        let mut overflown = asked(&[7; INBOX + 1]);
-        assert!(overflown.is_overflown && !overflown.widen(7, ASKERS[0]));
+    }
+
+    #[test]
+    fn who_asked_in_an_overflow_is_known() {
+        let mut overflown = asked(&[7; INBOX]);
+        overflown.push(Request { space: 8, range: None, asker: 6 });
+        assert!(overflown.is_overflown && overflown.widen(8, 6), "lost, and the CPU will forget everything");
+        assert!(overflown.widen(7, ASKERS[0]) && !overflown.widen(8, ASKERS[0]));
+        assert_eq!((kept(&overflown).len(), overflown.nr_asked), (INBOX, INBOX as u32 + 1));
+    }
+
+    #[test]
+    fn the_more_cpus_there_are_the_more_patient_is_who_asks_up_to_a_limit() {
+        assert_eq!([1, 4, 8, 47, 48, 384].map(patience), [2, 2, 3, 7, 8, 8]);
     }
 }

@@ -412,6 +412,6 @@ fn inboxes_are_locked_with_interrupts_off() {
         unsafe { check::invariants(&vm) }.expect("invariants");
     });
     told(&machine, || drop(vm));
-    assert_eq!(lines.all.lock().expect("no panic").len(), 4, "not all lines that lock inboxes were run");
+    assert_eq!(lines.all.lock().expect("no panic").len(), 5, "not all lines that lock inboxes were run");
     assert_eq!(*lines.interruptible.lock().expect("no panic"), BTreeSet::new(), "lines of shootdown.rs");
 }
