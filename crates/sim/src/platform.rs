@@ -35,6 +35,10 @@ impl Processor for Sim {
     fn cpu() -> usize {
         engine::cpu()
     }
+    fn try_cpu() -> Option<usize> {
+        // What is set up before the machine runs has none.
+        engine::is_running_one().then(engine::cpu)
+    }
     fn enter() {
         engine::enter();
     }

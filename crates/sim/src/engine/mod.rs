@@ -44,7 +44,7 @@ pub(crate) use pages::{Filling, bulk, forget};
 pub(crate) use pending::Kind;
 pub(crate) use profile::note;
 pub(crate) use slots::{current_token, enter, is_running, leave, prefer, should_yield, work};
-pub(crate) use state::{cpu, is_idle, nr_cpus, owned_cpu, socket};
+pub(crate) use state::{cpu, is_idle, is_running_one, nr_cpus, owned_cpu, socket};
 pub(crate) use story::{Quiet, words_of};
 pub(crate) use thread::start;
 pub(crate) use wait::{park, spin_until, unpark};

@@ -35,7 +35,7 @@ pub struct ReaderTable<P: Processor> {
 /// A line of the table.
 pub(super) struct Place<P: Processor> {
     pub(super) word: P::AtomicUsize,
-    /// How many semaphores were made by CPUs that look here first: so two that make some write no line in common.
+    /// How many semaphores were made by CPUs of this number: so two that make some write no line in common.
     nr_drawn: P::AtomicU32,
 }
 
@@ -52,7 +52,8 @@ impl<P: Processor> ReaderTable<P> {
 
     /// Returns by what a semaphore that is being made scatters its readers: unlike its address, the same in each run.
     pub(super) fn draw_scatter(&self) -> u32 {
-        let own = self.guess(0);
+        // Who has no CPU, as at set-up, makes few.
+        let own = P::try_cpu().unwrap_or(0) & (self.places.len() - 1);
         // Relaxed: two that draw the same have readers in each other's places, no more.
         let nr_drawn = self.places[own].nr_drawn.fetch_add(1, Ordering::Relaxed);
         nr_drawn.wrapping_mul(self.places.len() as u32).wrapping_add(own as u32)
