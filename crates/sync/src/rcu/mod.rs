@@ -125,6 +125,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
 
     /// Says whether a CPU is inside a read section, behind a fence of the caller's: one that is not, and begins a
     /// section later, sees what the caller did before that fence.
+    /// For a caller that takes a CPU out of a set on which its sections rely.
     #[inline]
     pub fn is_cpu_reading(&self, cpu: usize) -> bool {
         self.domain.periods.readers.get(cpu).look().is_inside()
