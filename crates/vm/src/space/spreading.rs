@@ -27,7 +27,6 @@ use crate::limits::PlacementPolicy;
 use crate::system::System;
 use crate::types::Area;
 use core::iter::{empty, once};
-use core::ops::Range;
 use faultless_phys::OutOfFrames;
 
 impl<P: System, D: Design<P>> Space<P, D> {
@@ -94,11 +93,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn take_out_of_common(&self, rooms: &LaneRooms<P>, spare: Spare<'_, P>) {
         let mut spare = Some(spare);
         rooms.for_each_index::<Area<P, D>>(&rooms.all(), |index| {
-            let Some(Range { start, .. }) = index.bounds() else { return };
-            // Up to the last one's start: one that crosses the lane's bound may begin behind it.
-            let last = index.last_starting_before(rooms.bounds(start).end).expect("it has bounds");
+            // An area that crosses one of the lane's bounds begins before its first, or behind its last.
+            let Some(bounds) = index.bounds() else { return };
             let nodes = spare.take().expect("an edit gives back what it did not need");
-            let taken = self.index.prepare_from(start..last.start + 1, empty::<IndexEntry<Area<P, D>>>(), nodes);
+            let taken = self.index.prepare_from(bounds, empty::<IndexEntry<Area<P, D>>>(), nodes);
             let mut taken = taken.expect("as many as were set aside");
             D::update_index(self, || spare = taken.commit(|| self.is_looked_at()));
         });
