@@ -149,7 +149,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let claims = |quantity: Quantity| {
             self.credit(&row, quantity).claim(P::cpu(), quantity.of_additions(added), self.most(quantity))
         };
-        Quantity::ALL.into_iter().all(claims)
+        Quantity::ALL.into_iter().filter(|quantity| quantity.of_additions(added) != 0).all(claims)
     }
 
     /// Counts a change of who has a part, out of this CPU's purse. Says whether there is one.

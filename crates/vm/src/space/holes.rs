@@ -60,19 +60,27 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
     fn prune_part(&self, range: Range<u64>, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
         let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole);
-        let may_matter = {
+        let may_matter = || {
             let _beside = self.look_beside();
             let hole = self.hole_around(range.start);
             // Where a leaf table spans a bound, a hole may leave one behind that has no table to itself.
             spanned(&hole).is_some() || self.may_leave_crossing(&hole)
         };
-        if !may_matter {
+        // What spans tables in full matters in any hole.
+        if spanned(&range).is_none() && !may_matter() {
             return;
         }
         let edit = self.lock.edit(VirtAddr::new(range.start));
-        let hole = {
-            let _beside = self.look_beside();
-            self.hole_around(range.start)
+        let own = edit.as_ref().and_then(|held| self.own_lane(range.start, held));
+        let hole = match mutant!(HoleBeyondLane, own => None) {
+            Some(lane) => {
+                let Range { start, end } = lane.hole_around(range.start);
+                start..end.min(USER_END + PAGE)
+            }
+            None => {
+                let _beside = self.look_beside();
+                self.hole_around(range.start)
+            }
         };
         if self.may_leave_crossing(&hole) {
             left_over.note_crossing(&range);

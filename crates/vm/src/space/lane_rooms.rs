@@ -25,6 +25,7 @@
 //! | race | why it is sound |
 //! |---|---|
 //! | a part's holder looks for neighbours beside edits in other lanes | what touches its part is of its own lane (N2), or crosses a bound and stays: whoever has a share keeps those who have everything out |
+//! | who has the lock of edits looks into his lane's index without a section (`editing`) | nobody else edits that index (N3), and it has all that lies there unless `are_crossed` (N1). Of a piece of the rest: an annex comes, grows or goes only under that lock, or with everything held, so its bounds stay |
 //! | it looks in the common index for an area that crosses | inside an RCU section: a holder of the rest may edit that index, but no area that crosses |
 //! | a lookup without a lock, beside an edit of several indexes | it may miss an area on its way from one to the other, and goes on under the lock, as after every miss; one that it finds is announced |
 //! | it does not see `are_crossed`, or `are_used` | as above |
@@ -36,6 +37,7 @@
 //! 512 bytes for each CPU, and as much again for annexes, behind the sets of the lanes.
 
 use super::annexes::{self, Annexes};
+use super::editing::OwnLane;
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use crate::translations::lanes::{Row, Shape};
@@ -43,7 +45,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
-use faultless_sync::{PartTable, PartTableRef};
+use faultless_sync::{HeldRanges, PartTable, PartTableRef};
 
 /// Parts of a lane that are held at once; one more takes everything.
 const PLACES: usize = 6;
@@ -404,11 +406,23 @@ impl<P: System> LaneRooms<P> {
         found.filter(ends_behind(limit)).or(other)
     }
 
-    /// Returns the index that has all areas of the lane that a range lies in, if it lies in one.
+    /// Returns an address's lane for whoever has the lock of edits `held`; nothing if that is another's, or an area there
+    /// may be in the common index. `is_rests` says whether it is the rest's.
     #[inline]
-    pub(super) fn index_of_lane<T>(&self, range: &Range<u64>) -> Option<&Index<P, T>> {
-        let lane = self.lane(range.start);
-        lane.room.filter(|_| range.end <= lane.bounds.end && !self.flags().are_crossed()).map(index_of)
+    pub(super) fn own_lane<'a, T>(
+        &'a self,
+        common: &'a Index<P, T>,
+        address: u64,
+        held: &HeldRanges<'_, P>,
+        is_rests: impl FnOnce() -> bool,
+    ) -> Option<OwnLane<'a, P, T>> {
+        let lane = self.lane(address);
+        let index = match lane.room {
+            Some(room) if held.is_of(room.parts.parts()) && !self.flags().are_crossed() => index_of(room),
+            None if is_rests() => common,
+            _ => return None,
+        };
+        Some(OwnLane { index, bounds: lane.bounds })
     }
 
     /// As [`Index::highest_gap`].

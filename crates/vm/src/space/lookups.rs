@@ -10,7 +10,7 @@ use super::Space;
 use super::lane_rooms::{Edited, LaneRooms};
 use super::map_lock::MapLock;
 use crate::design::Design;
-use crate::index::{Index, IndexEntry};
+use crate::index::IndexEntry;
 use crate::limits::PlacementPolicy;
 use crate::system::System;
 use crate::types::Area;
@@ -66,12 +66,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
             None => self.index.last_starting_before(address),
             Some(lanes) => lanes.last_of_lane_starting_before(&self.index, address),
         }
-    }
-
-    /// Returns the index that has all areas of the lane that a range lies in, if it lies in one.
-    #[inline]
-    pub(super) fn index_of_lane(&self, range: &Range<u64>) -> Option<&Index<P, Area<P, D>>> {
-        self.lane_rooms()?.index_of_lane(range)
     }
 
     /// Returns the start of the highest hole of at least `len_bytes` inside `room`.

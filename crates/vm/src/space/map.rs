@@ -108,7 +108,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return None;
         }
         // SAFETY: who edits areas has the lock of what is held.
-        let permit = unsafe { WritePermit::assume(self) };
+        let permit = unsafe { ReadPermit::assume(self) };
+        // The lookups of a search nest in it.
+        let _beside = if matches!(request.placement, Placement::Fixed(_)) { None } else { self.look_beside() };
         permit.place(request, len).ok()
     }
 }
@@ -456,7 +458,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has
     /// cut the first in two all the same.
     pub(super) fn begin_unmapping(self, range: PageRange) -> Result<MappedBytes, CallError> {
-        let checked = self.check_unmapping(range);
+        let checked = self.check_unmapping(range, None);
         if let Err(CallError::Sealed { address }) = checked
             && address > range.start()
         {
@@ -505,8 +507,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         range: PageRange,
         reserve: Option<Reserve<'g, P, D>>,
     ) -> Result<(MappedBytes, Option<Reserve<'g, P, D>>), CallError> {
-        if reserve.is_some()
-            && let Ok(held) = self.check_unmapping(range)
+        if let Some(with) = &reserve
+            && let Ok(held) = self.check_unmapping(range, with.edit())
         {
             return Ok((held, reserve));
         }

@@ -9,6 +9,7 @@
 //! what [`Change::commit_and_hold`](super::change::Change::commit_and_hold) returns ends, and is not to be used after
 //! that.
 
+use super::editing::Editing;
 use super::map_lock::{EditGuard, MapLock};
 use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
@@ -295,13 +296,16 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// Returns what lies around and in a range, where one look at the index finds that: as far as the lane goes, if the
-    /// caller has a part, and the lock of the lane's edits.
+    /// caller has the lock of its edits.
     #[inline]
-    pub(super) fn around(self, range: PageRange, edits: bool) -> Option<index::Around<Area<P, D>>> {
-        match self.company() {
-            Company::Alone(index) => index.around(range.numbers()),
-            Company::Parts if edits => self.0.0.index_of_lane(&range.numbers())?.writer().around(range.numbers()),
-            Company::Lanes | Company::Parts => None,
+    pub(super) fn around(
+        self,
+        range: PageRange,
+        edit: Option<&Editing<'_, P, D>>,
+    ) -> Option<index::Around<Area<P, D>>> {
+        match edit {
+            Some(edit) => edit.around(range),
+            None => self.alone()?.around(range.numbers()),
         }
     }
 

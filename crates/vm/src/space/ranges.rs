@@ -21,7 +21,8 @@
 //!   refused, and the call has everything: then counters are exact, as for `WholeSpace`. Where mappings are spread, a
 //!   claim is a credit in its CPU's purse (`credits`); else it stands beside the part, and who chooses one adds them
 //!   all up.
-//! * R7 who holds a part looks the index up inside an RCU section, as faults do: others replace its nodes.
+//! * R7 who holds a part looks the index up inside an RCU section, as faults do: others replace its nodes. Who has the
+//!   lock of its edits looks without one (`editing`).
 //! * R8 a change is announced, put in force, and then waits for the faults that began before; only after that it
 //!   changes translations, and frees what it took away. One of a whole area's flags, which needs the table's lock for
 //!   the counters alone, waits before it is put in force.
@@ -43,11 +44,13 @@
 
 use super::Space;
 use super::annex_edits::{Comes, MoveNodes};
+use super::editing::{Editing, OwnLane};
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::permit::SpaceWriteGuard;
 use crate::addr::{PageRange, VirtAddr};
+use crate::area::Area;
 use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
@@ -237,7 +240,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         &self,
         range: PageRange,
         added: Additions,
-    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
         if !(D::Lock::DIVIDES && self.lock.may_be_divided()) {
             return (self.write_settled(range.addresses()), None);
         }
@@ -251,16 +254,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         &self,
         (near, comes): (VirtAddr, Comes),
         choose: &mut dyn FnMut() -> Option<(PageRange, Additions)>,
-    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
         let mut is_refused = false;
         let mut nodes = self.reserve_annex(near);
-        let mut crossing = None;
-        let locked = self.write_chosen(near, &mut |held| {
+        let (mut lane, mut crossing) = (None, None);
+        let (write, edit) = self.write_chosen(near, &mut |held| {
             is_refused = false;
-            // All lookups of the choice nest in it.
-            let _beside = self.look_beside();
             let (range, added) = choose()?;
-            let claim = self.claim((near, held), (range, added, comes), (&mut nodes, &mut crossing));
+            lane = self.own_lane(range.start().get(), held);
+            let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
+            let claim = self.claim((near, held), (range, added, comes), part, (&mut nodes, &mut crossing));
             is_refused = claim.is_none();
             claim
         });
@@ -268,21 +271,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
             // Maybe by a limit that is near because of credits alone (C5 of `credits`).
             self.recall_credits();
         }
-        if let Some(area) = crossing.filter(|_| locked.0.is_whole()) {
+        if let Some(area) = crossing.filter(|_| write.is_whole()) {
             self.give_annexes_up(&area);
         }
-        locked
+        (write, edit.map(|lock| Editing::new(lock, lane)))
     }
 
-    /// Returns what a change of a range holds, if no limit is near (R2, R6); under the table's lock.
+    /// Returns what a change of a range claims, which has `part`, if no limit is near (R2, R6); under the table's lock.
     fn claim(
         &self,
         (near, held): (VirtAddr, &HeldRanges<'_, P>),
         (range, added, comes): (PageRange, Additions, Comes),
+        part: Range<u64>,
         (nodes, crossing): (&mut Option<MoveNodes<'_, P>>, &mut Option<Range<u64>>),
     ) -> Option<Claim> {
         if self.has_credits() {
-            let part = mutant!(PartNotWidened, self.widened(range) => range.numbers());
             *crossing = self.make_annex((near, range, comes), held, &part, nodes).err();
             let Range { start, end } = part;
             return self.claim_credits(&added).then_some(Claim { start, end, ..Claim::default() });
@@ -299,14 +302,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !has_room || !is_small {
             return None;
         }
-        let Range { start, end } = mutant!(PartNotWidened, self.widened(range) => range.numbers());
+        let Range { start, end } = part;
         Some(Claim { start, end, nr_added, bytes_added })
     }
 
     /// Returns a range and the areas that overlap or touch it, as one; under the table's lock.
-    fn widened(&self, range: PageRange) -> Range<u64> {
+    fn widened(&self, range: PageRange, lane: Option<&OwnLane<'_, P, Area<P, D>>>) -> Range<u64> {
         let Range { start, end } = range.numbers();
-        let _beside = self.lane_rooms().and_then(|_| self.look_beside());
+        if let Some(lane) = lane.filter(|lane| lane.is_around(&(start..end))) {
+            return lane.widened(start..end);
+        }
+        let _beside = self.look_beside();
         let below = self.last_area_starting_before(start, start.saturating_sub(1)).filter(|entry| entry.end >= start);
         let above = self.area_containing(end);
         below.map_or(start, |entry| entry.start)..above.map_or(end, |entry| entry.end)

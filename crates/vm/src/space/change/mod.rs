@@ -134,7 +134,7 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     wide: Option<Spare<'a, P>>,
     /// Keeps others from editing the index and the counters, from the edit's preparation until they are changed, where
     /// others could (R3 of `ranges`).
-    edit_guard: Option<Editing<'a, P>>,
+    edit_guard: Option<Editing<'a, P, D>>,
     /// Left, new, right: in order, as far as they exist.
     pieces: [Option<Piece<P, D>>; 3],
     /// The range that changes; outside it only areas' bounds move.

@@ -36,17 +36,21 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
         self.prepare_edit()?;
         // Where nobody edits beside the caller, there is nothing in the places for that lock, and for several indexes.
-        let of_parts = 2 * size_of::<Option<Editing<'_, P>>>() + size_of::<Option<Spare<'_, P>>>();
+        let of_parts = 2 * size_of::<Option<Editing<'_, P, D>>>() + size_of::<Option<Spare<'_, P>>>();
         let unused_bytes = if D::Lock::DIVIDES { 0 } else { of_parts };
         P::touch(core::ptr::from_ref(self).cast(), size_of_val(self) - unused_bytes, TouchKind::Write);
         Ok(())
     }
 
+    /// Returns the lock of edits, if it was had before the change is prepared.
+    fn edit_had(&self) -> Option<&Editing<'a, P, D>> {
+        self.reserve.as_ref()?.edit()
+    }
+
     /// Finds what stays and what comes; says whether it has counted what takes part, too.
     fn plan(&mut self, new: Option<NewArea<P>>) -> Result<Count, OutOfFrames> {
         let (permit, range) = (self.space, self.range);
-        let edits = D::Lock::DIVIDES && self.reserve.as_ref().is_some_and(|reserve| reserve.edit.is_some());
-        let around = permit.around(range, edits);
+        let around = permit.around(range, self.edit_had());
         let (below, above) = match &around {
             Some(around) => (around.below.map(AreaAt::new), around.above.map(AreaAt::new)),
             None => (permit.last_starting_before(range.start()), permit.first_ending_after(range.end())),
@@ -190,13 +194,21 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn count_before(&mut self) {
-        let mut nr_found = 0;
-        let _beside = self.space.look_beside();
-        for entry in self.space.overlapping(self.spanned()) {
-            self.before.add(entry.area().flags(), entry.end - entry.start);
+        let (mut nr_found, mut before, mut only) = (0, self.before, None);
+        let mut count = |entry: AreaAt<'a, P, D>| {
+            before.add(entry.area().flags(), entry.end - entry.start);
             nr_found += 1;
-            self.only = (nr_found == 1).then_some(entry);
+            only = (nr_found == 1).then_some(entry);
+        };
+        let span = self.span.0..self.span.1;
+        match self.edit_had().and_then(|edit| edit.lane_around(&span)) {
+            Some(lane) => lane.overlapping(span).map(AreaAt::new).for_each(count),
+            None => {
+                let _beside = self.space.look_beside();
+                self.space.overlapping(self.spanned()).for_each(&mut count);
+            }
         }
+        (self.before, self.only) = (before, only);
     }
 
     fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
@@ -207,7 +219,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             Edited::One(index) => index,
             Edited::Several(lanes) => return self.prepare_wide(lanes, spare),
         };
-        if !space.lock.is_divided() {
+        if self.edit_had().is_none() && !space.lock.is_divided() {
             let edit = self.edit.insert(index.unprepared(&space.vm().nodes, spare));
             return edit.prepare(span, self.pieces.iter().flatten().map(Piece::entry));
         }
@@ -223,7 +235,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 }
             };
             let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
-            self.edit_guard = edit.or_else(|| Some(space.editing(space.lock.edit(VirtAddr::new(span.start))?)));
+            self.edit_guard = edit.or_else(|| space.edit_at(VirtAddr::new(span.start)));
             let entries = self.pieces.iter().flatten().map(Piece::entry);
             self.edit = index.prepare_from(span.clone(), entries, nodes);
             if self.edit.is_none() {

@@ -9,7 +9,7 @@ use crate::index::{Index, Spare};
 use crate::space::Space;
 use crate::space::annex_edits::Comes;
 use crate::space::editing::Editing;
-use crate::space::map_lock::{EditGuard, MapLock};
+use crate::space::map_lock::MapLock;
 use crate::space::permit::WritePermit;
 use crate::system::System;
 use core::ptr::NonNull;
@@ -21,7 +21,7 @@ pub(in crate::space) struct Reserve<'a, P: System, D: Design<P>> {
     pub(super) nodes: Option<Spare<'a, P>>,
     pub(super) area: Option<NonNull<Area<P, D>>>,
     /// The lock of edits, had already; whoever must allocate lets go of it first.
-    pub(super) edit: Option<Editing<'a, P>>,
+    pub(super) edit: Option<Editing<'a, P, D>>,
 }
 
 /// An edit makes one leaf anew, unless that overflows.
@@ -71,9 +71,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
 impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
     /// Takes the lock of edits over.
-    pub(in crate::space) fn with_edit(mut self, edit: Option<EditGuard<'a, P>>) -> Self {
-        self.edit = edit.map(|lock| self.space.editing(lock));
+    pub(in crate::space) fn with_edit(mut self, edit: Option<Editing<'a, P, D>>) -> Self {
+        self.edit = edit;
         self
+    }
+
+    /// Returns the lock of edits, if it is had.
+    #[inline]
+    pub(in crate::space) fn edit(&self) -> Option<&Editing<'a, P, D>> {
+        if D::Lock::DIVIDES { self.edit.as_ref() } else { None }
     }
 
     /// Lets others edit.
