@@ -406,8 +406,8 @@ impl<P: System> LaneRooms<P> {
         found.filter(ends_behind(limit)).or(other)
     }
 
-    /// Returns an address's lane for whoever has the lock of edits `held`; nothing if that is another's, or an area there
-    /// may be in the common index. `is_rests` says whether it is the rest's.
+    /// Returns an address's lane for whoever has the lock of edits `held`; nothing if that is another's, or an area
+    /// there may be in the common index. `is_rests` says whether it is the rest's.
     #[inline]
     pub(super) fn own_lane<'a, T>(
         &'a self,
