@@ -37,7 +37,7 @@
 //! 512 bytes for each CPU, and as much again for annexes, behind the sets of the lanes.
 
 use super::annexes::{self, Annexes};
-use super::editing::OwnLane;
+use super::own_lane::OwnLane;
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use crate::translations::lanes::{Row, Shape};

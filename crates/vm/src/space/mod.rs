@@ -41,7 +41,7 @@
 //! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with
 //! `left_over` and `credits`) how several are inside at once, `request` what mmap is asked for,
 //! `line` how an area is shown; `lane_rooms` is what each lane has of its own, `annexes` are lanes for named addresses,
-//! `lookups` finds areas there;
+//! `lookups` finds areas there, `own_lane` (with `editing`) for whoever has a lane's lock;
 //! `references` and `pins` are the calls about those.
 
 mod advise;
@@ -69,6 +69,7 @@ mod lookups;
 mod map;
 pub(crate) mod map_lock;
 pub(crate) mod mappers;
+mod own_lane;
 mod permit;
 mod pins;
 mod place;

@@ -44,10 +44,11 @@
 
 use super::Space;
 use super::annex_edits::{Comes, MoveNodes};
-use super::editing::{Editing, OwnLane};
+use super::editing::Editing;
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
+use super::own_lane::OwnLane;
 use super::permit::SpaceWriteGuard;
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::Area;
