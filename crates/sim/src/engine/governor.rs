@@ -17,8 +17,10 @@
 //! Source: drivers/cpuidle/governors/menu.c (`menu_select`, `menu_update`, `get_typical_interval`); docs/semaphores.md
 //! has what it does to the tables of 2013.
 
-use super::idle::{NR_ALIKE, NR_RECENT};
-
+/// How many of the last idle times are compared.
+pub(super) const NR_RECENT: usize = 8;
+/// How many of them must be alike at least.
+pub(super) const NR_ALIKE: usize = 6;
 /// What a share of one is.
 const WHOLE: u64 = 1024 * DECAY;
 /// Each idle time counts this part of the average.

@@ -13,14 +13,10 @@
 //!
 //! Source: drivers/cpuidle/governors/menu.c; docs/semaphores.md has what it does to the tables of 2013.
 
-use super::governor::Governor;
+use super::governor::{Governor, NR_ALIKE, NR_RECENT};
 use super::state::Engine;
 use crate::machine::costs::IdleCosts;
 
-/// How many of the last idle times are compared.
-pub(super) const NR_RECENT: usize = 8;
-/// How many of them must be alike at least.
-pub(super) const NR_ALIKE: usize = 6;
 /// Idle times are alike if they deviate by no more than this.
 const DEVIATION_PS: f64 = 20e6;
 /// Or by no more than this part of their mean.
@@ -125,12 +121,16 @@ mod tests {
 
     /// Idles for each of these times, in us; returns how late it woke from each, in us.
     fn late(times_us: &[u64]) -> Vec<u64> {
-        let (mut idle, costs, mut clock) = (Idle::default(), nehalem(), US);
+        late_on(&nehalem(), times_us)
+    }
+
+    fn late_on(costs: &IdleCosts, times_us: &[u64]) -> Vec<u64> {
+        let (mut idle, mut clock) = (Idle::default(), US);
         let mut one = |&time_us: &u64| {
-            idle.begin(clock, &costs);
+            idle.begin(clock, costs);
             let since = clock;
             clock += time_us * US;
-            let late = idle.end(since, clock, &costs);
+            let late = idle.end(since, clock, costs);
             // So short a time that no tick finds it busy.
             clock += 1;
             late / US
@@ -149,6 +149,16 @@ mod tests {
         assert_eq!(late(&mixed).last(), Some(&7), "one long time in eight is left out");
         mixed.iter_mut().skip(1).step_by(3).for_each(|time| *time = 9000);
         assert_eq!(late(&mixed).last(), Some(&197), "three are not");
+    }
+
+    #[test]
+    fn short_times_that_are_not_alike_end_in_the_deepest_state_by_the_governor_alone() {
+        let unlike: Vec<u64> = (0..200).map(|at| [20, 260, 30, 180, 60, 200, 40, 10][at % 8]).collect();
+        assert!(late(&unlike)[100..].iter().all(|&late| late <= 17), "100 us on average");
+        let with_timer = |timer_us| IdleCosts { timer_us: Some(timer_us), ..nehalem() };
+        assert!(late_on(&with_timer(4_000_000), &unlike)[100..].iter().all(|&late| late == 197));
+        assert!(late_on(&with_timer(400_000), &unlike)[100..].iter().all(|&late| late <= 17), "7 / 8192 are 342 us");
+        assert_eq!(late_on(&with_timer(4_000_000), &[15; 30]).last(), Some(&0), "alike");
     }
 
     #[test]
