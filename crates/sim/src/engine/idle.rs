@@ -7,18 +7,16 @@
 //! Linux's governor `menu`, as of 3.12. It expects the CPU to be idle as long as on average, each time counting an
 //! eighth; or, if the last eight times (or all but the longest one or two) were much alike, as long as those. It takes
 //! the deepest state whose residency, and whose exit times a multiplier, are no longer than that. The multiplier is 11
-//! if the CPU was busy at its last tick, else 1. Left out: that the kernel scales the time to the next timer by the
-//! average share that passed, which is the same while that time is long; and waits for input and output.
+//! if the CPU was busy at its last tick, else 1. Left out: waits for input and output; and that the kernel predicts a
+//! share of the time to the next timer, in whole numbers, which never falls below 7 in 8192: a machine whose file has a
+//! table `governor`, too, has that (`governor`).
 //!
 //! Source: drivers/cpuidle/governors/menu.c; docs/semaphores.md has what it does to the tables of 2013.
 
+use super::governor::{Governor, NR_ALIKE, NR_RECENT};
 use super::state::Engine;
 use crate::machine::costs::IdleCosts;
 
-/// How many of the last idle times are compared.
-const NR_RECENT: usize = 8;
-/// How many of them must be alike at least.
-const NR_ALIKE: usize = 6;
 /// Idle times are alike if they deviate by no more than this.
 const DEVIATION_PS: f64 = 20e6;
 /// Or by no more than this part of their mean.
@@ -37,6 +35,7 @@ pub(super) struct Idle {
     /// The last tick, and whether it found the CPU busy.
     tick: u64,
     was_busy: bool,
+    governor: Governor,
 }
 
 impl Idle {
@@ -47,12 +46,17 @@ impl Idle {
             self.was_busy = tick * costs.tick >= self.busy_since;
             self.tick = tick;
         }
+        if let Some(timer_us) = costs.timer_us {
+            self.governor.predict(clock, timer_us);
+        }
     }
 
     /// Notes that it was idle from `since` to `clock`; returns how much longer than from the first state it takes to
     /// wake it.
     pub(super) fn end(&mut self, since: u64, clock: u64, costs: &IdleCosts) -> u64 {
-        let late = costs.exit_after(self.expected_ps(), if self.was_busy { BUSY_MULTIPLIER } else { 1.0 });
+        let expected_ps = costs.timer_us.map_or_else(|| self.expected_ps(), |_| self.governor.predicted_ps());
+        let late = costs.exit_after(expected_ps, if self.was_busy { BUSY_MULTIPLIER } else { 1.0 });
+        self.governor.learn(clock.saturating_sub(since), costs.states[0].0 + late);
         let passed = clock.saturating_sub(since) as f64;
         self.average_ps += (passed - self.average_ps) / NR_RECENT as f64;
         self.recent_ps[self.nr_times % NR_RECENT] = passed;
@@ -84,7 +88,11 @@ impl Engine {
     /// Notes that a CPU has no owner from `clock` on.
     pub(super) fn begin_idle(&mut self, cpu: u16, clock: u64) {
         if let Some(costs) = &self.costs.idle {
-            self.cpus[usize::from(cpu)].idle.begin(clock, costs);
+            let idle = &mut self.cpus[usize::from(cpu)].idle;
+            if let Some(timer_us) = costs.timer_us {
+                idle.governor.set_timer(|| self.random.below(timer_us));
+            }
+            idle.begin(clock, costs);
         }
     }
 
@@ -104,17 +112,25 @@ mod tests {
 
     fn nehalem() -> IdleCosts {
         let state = |exit_us: u64, residency_us: u64| (exit_us * US, residency_us * US);
-        IdleCosts { tick: 1000 * US, states: [state(3, 6), state(10, 20), state(20, 80), state(200, 800)] }
+        IdleCosts {
+            tick: 1000 * US,
+            timer_us: None,
+            states: [state(3, 6), state(10, 20), state(20, 80), state(200, 800)],
+        }
     }
 
     /// Idles for each of these times, in us; returns how late it woke from each, in us.
     fn late(times_us: &[u64]) -> Vec<u64> {
-        let (mut idle, costs, mut clock) = (Idle::default(), nehalem(), US);
+        late_on(&nehalem(), times_us)
+    }
+
+    fn late_on(costs: &IdleCosts, times_us: &[u64]) -> Vec<u64> {
+        let (mut idle, mut clock) = (Idle::default(), US);
         let mut one = |&time_us: &u64| {
-            idle.begin(clock, &costs);
+            idle.begin(clock, costs);
             let since = clock;
             clock += time_us * US;
-            let late = idle.end(since, clock, &costs);
+            let late = idle.end(since, clock, costs);
             // So short a time that no tick finds it busy.
             clock += 1;
             late / US
@@ -133,6 +149,16 @@ mod tests {
         assert_eq!(late(&mixed).last(), Some(&7), "one long time in eight is left out");
         mixed.iter_mut().skip(1).step_by(3).for_each(|time| *time = 9000);
         assert_eq!(late(&mixed).last(), Some(&197), "three are not");
+    }
+
+    #[test]
+    fn short_times_that_are_not_alike_end_in_the_deepest_state_by_the_governor_alone() {
+        let unlike: Vec<u64> = (0..200).map(|at| [20, 260, 30, 180, 60, 200, 40, 10][at % 8]).collect();
+        assert!(late(&unlike)[100..].iter().all(|&late| late <= 17), "100 us on average");
+        let with_timer = |timer_us| IdleCosts { timer_us: Some(timer_us), ..nehalem() };
+        assert!(late_on(&with_timer(4_000_000), &unlike)[100..].iter().all(|&late| late == 197));
+        assert!(late_on(&with_timer(400_000), &unlike)[100..].iter().all(|&late| late <= 17), "7 / 8192 are 342 us");
+        assert_eq!(late_on(&with_timer(4_000_000), &[15; 30]).last(), Some(&0), "alike");
     }
 
     #[test]

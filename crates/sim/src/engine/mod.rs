@@ -13,6 +13,7 @@
 mod access;
 mod books;
 mod figures;
+mod governor;
 mod heap;
 mod idle;
 mod interrupts;

@@ -1,6 +1,6 @@
 //! A machine's numbers in picoseconds, as the engine adds them up.
 
-use super::spec::{IdleTable, Number, Spec, TransferTable};
+use super::spec::{GovernorTable, IdleTable, Number, Spec, TransferTable};
 use super::topology::NR_LEVELS;
 
 /// Costs in ps, but where a name says otherwise.
@@ -51,14 +51,17 @@ pub(crate) struct Costs {
 /// Idle states, the shallowest first: how long it takes to leave each, and how long it must be idle to be worth it.
 pub(crate) struct IdleCosts {
     pub(crate) tick: u64,
+    /// How far a CPU's timers are apart, in us; with it the governor counts in whole numbers.
+    pub(crate) timer_us: Option<u64>,
     pub(crate) states: [(u64, u64); 4],
 }
 
 impl IdleCosts {
-    fn new(table: &IdleTable) -> Self {
+    fn new(table: &IdleTable, governor: Option<&GovernorTable>) -> Self {
         let state = |exit: &Number, residency: &Number| (ps(exit), ps(residency));
         Self {
             tick: ps(&table.tick_ns),
+            timer_us: governor.map(|table| table.timer_us.value.round() as u64),
             states: [
                 state(&table.exit_1_ns, &table.residency_1_ns),
                 state(&table.exit_2_ns, &table.residency_2_ns),
@@ -144,7 +147,7 @@ impl Costs {
             handle: ps(&interrupt.handle_ns),
             exception: ps(&spec.entry.exception_ns),
             call: ps(&spec.entry.call_ns),
-            idle: spec.idle.as_ref().map(IdleCosts::new),
+            idle: spec.idle.as_ref().map(|table| IdleCosts::new(table, spec.governor.as_ref())),
         }
     }
 }

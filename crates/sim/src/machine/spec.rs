@@ -149,6 +149,11 @@ tables! {
         residency_4_ns: 0..=100_000_000,
         tick_ns: 1000..=1_000_000_000,
     }
+    /// The governor of idle states in whole numbers, as the kernel has it: it predicts a share of the time to the next
+    /// timer; timers of a CPU are so far apart.
+    GovernorTable {
+        timer_us: 100..=60_000_000,
+    }
 }
 
 /// A machine to simulate.
@@ -169,6 +174,9 @@ pub struct Spec {
     /// What is asleep for long wakes late; without it all wake alike.
     #[serde(default)]
     pub(crate) idle: Option<IdleTable>,
+    /// With it a CPU's idle time is predicted in whole numbers.
+    #[serde(default)]
+    pub(crate) governor: Option<GovernorTable>,
 }
 
 /// Why a machine file can't be used.
@@ -345,6 +353,7 @@ impl Spec {
                 match table {
                     $(stringify!($name) => self.$name.slot(key),)+
                     "idle" => self.idle.as_mut()?.slot(key),
+                    "governor" => self.governor.as_mut()?.slot(key),
                     _ => None,
                 }
             };
@@ -386,6 +395,9 @@ impl Spec {
         if let Some(idle) = &self.idle {
             idle.visit(&mut |key, number, least, most| visit("idle", key, number, least, most));
         }
+        if let Some(governor) = &self.governor {
+            governor.visit(&mut |key, number, least, most| visit("governor", key, number, least, most));
+        }
     }
 
     fn check(&self) -> Result<(), SpecError> {
@@ -400,6 +412,11 @@ impl Spec {
             }
         });
         result?;
+        if self.governor.is_some() && self.idle.is_none() {
+            return Err(SpecError::Syntax(
+                "a table governor, but no table idle: it would choose among no states".into(),
+            ));
+        }
         self.check_topology()?;
         check_order("read", &self.read)?;
         check_order("write", &self.write)
