@@ -24,7 +24,7 @@ use faultless_workloads::Spec as Workload;
 use serde_json::{Value, json};
 
 use super::Drawn;
-use crate::high::{self, DESIGN, HighArm, Lies, Made, Memory, Sources, Start};
+use crate::high::{self, Brief, DESIGN, HighArm, Lies, Made, Memory, Sources, Start};
 use crate::measure::{MeasureError, Mode};
 use crate::spread::{Draws, strongest};
 
@@ -156,8 +156,7 @@ pub fn run(
 ) -> Result<Vec<KmapRow>, MeasureError> {
     let workload = Workload::parse("compile").map_err(|error| MeasureError::Message(error.to_string()))?;
     let arm = |subject: &KmapSubject| {
-        // Pages of programs' own are cleared and copied through `kmap_atomic` in both kernels: without the pool.
-        let lies = Lies { tables: subject.tables, files: true, ..Lies::default() };
+        let lies = Lies { tables: subject.tables, files: true, anonymous: true, ..Lies::default() };
         let high = Memory {
             lies,
             boundary_bytes: None,
@@ -165,6 +164,7 @@ pub fn run(
             slots: subject.slots,
             costs: Costs::default(),
             is_metered: true,
+            brief: Brief::OwnSlot,
         };
         HighArm {
             workload: workload.clone(),
