@@ -123,8 +123,8 @@ impl<'a, P: System, const BRIEF: bool> TableMap<'a, P, BRIEF> {
 }
 
 impl<'a, P: System> TableMap<'a, P> {
-    /// Maps the table of a fault that may sleep, if the map may be kept so long: what the fault maps of this table until
-    /// the guard is dropped is this map.
+    /// Maps the table of a fault that may sleep, if the map may be kept so long: what the fault maps of this table
+    /// until the guard is dropped is this map.
     #[inline(always)]
     pub(crate) fn for_fault(memory: &'a P::Frames, table: Pfn) -> Option<Self> {
         (P::HAS_HIGH_MEMORY && P::maps_outlast_sleep()).then(|| Self::new(memory, table))
