@@ -24,7 +24,7 @@ use faultless_sim::{Machine, Sim, isolate};
 use faultless_workloads::Spec as Workload;
 use serde_json::{Map, Value};
 
-pub use faultless_machine::high::{Counted, Lies};
+pub use faultless_machine::high::{Brief, Counted, Lies};
 
 pub use crate::measure::compile::{Sources, Start};
 
@@ -53,6 +53,8 @@ pub struct Memory {
     pub costs: Costs,
     /// Whether the pool's lock is metered as lockmeter did it.
     pub is_metered: bool,
+    /// Where maps are made that nobody keeps over a sleep.
+    pub brief: Brief,
 }
 
 impl Memory {
@@ -186,7 +188,7 @@ fn on_machine(
         costs: high.costs,
         is_metered: high.is_metered,
     };
-    let zones = Zones { lies: high.lies, boundary_bytes: high.boundary_bytes, when: When::InWindow };
+    let zones = Zones { lies: high.lies, boundary_bytes: high.boundary_bytes, when: When::InWindow, brief: high.brief };
     let unknown = || MeasureError::Message(format!("there is no scheme {}", high.scheme));
     let maps = maps::<Simulated>(&high.scheme, zones, shape).ok_or_else(unknown)?;
     if maps.map_sleeps() && high.lies.has_tables() && arm.design != DESIGN {
@@ -214,6 +216,7 @@ mod tests {
             slots: 16,
             costs: Costs::default(),
             is_metered: false,
+            brief: Brief::ByScheme,
         };
         HighArm {
             workload: Workload::parse("compile").expect("a workload"),
@@ -300,6 +303,29 @@ mod tests {
         let files = counted(Lies { files: true, ..NOTHING });
         // 345 by calls; the others are cleared for what is mapped, and copied from where their source has filled them.
         assert!(files.table_maps == 0 && (345..3000).contains(&files.maps), "{files:?}");
+    }
+
+    #[test]
+    fn a_fault_maps_its_table_once_where_a_map_may_be_kept_over_a_sleep() {
+        let maps = |scheme| made(&arm(Some(scheme), TABLES, 1), 1).counted.maps;
+        let (kept, at_each_look) = (maps("local"), maps("atomic"));
+        assert!(kept * 3 < at_each_look * 2, "{kept} {at_each_look}");
+        assert_eq!(maps("pool"), kept);
+    }
+
+    #[test]
+    fn brief_maps_beside_the_scheme_are_none_of_its_maps_and_cost_time() {
+        let made = |brief| {
+            let mut arm = arm(Some("pool"), Lies { files: true, anonymous: true, ..TABLES }, 1);
+            arm.high = arm.high.map(|high| Memory { brief, ..high });
+            made(&arm, 1)
+        };
+        let (all, own) = (made(Brief::ByScheme).counted, made(Brief::OwnSlot));
+        let Counted { maps, brief_maps, .. } = own.counted;
+        assert_eq!(all.brief_maps, 0);
+        assert!(brief_maps > 1000 && maps > 1000, "{:?}", own.counted);
+        assert_eq!(maps + brief_maps, all.maps, "{:?}", own.counted);
+        assert!(own.run.elapsed_ns > brief_maps * 180, "each takes 180 ns");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What lies in high memory: flags of `bench` and `stat`.
 
 use clap::{Args, ValueEnum};
-use faultless_bench::high::{Lies, Memory};
+use faultless_bench::high::{Brief, Lies, Memory};
 use faultless_kmap::Costs;
 use faultless_kmap::registry::SCHEMES;
 use faultless_plan::Pace;
@@ -129,7 +129,7 @@ impl HighArgs {
         let boundary_bytes = self.boundary;
         let of = |scheme| {
             let (slots, costs) = (kmap.nr_slots(), Costs::default());
-            Memory { lies, boundary_bytes, scheme, slots, costs, is_metered: false }
+            Memory { lies, boundary_bytes, scheme, slots, costs, is_metered: false, brief: Brief::ByScheme }
         };
         Ok(schemes.into_iter().map(of).collect())
     }

@@ -128,6 +128,11 @@ impl Task {
         self.depth.get()
     }
 
+    /// Returns the frame that it mapped last, of those that it holds.
+    pub fn last(&self) -> Option<u32> {
+        self.depth().checked_sub(1).map(|place| self.held[place].get().0)
+    }
+
     fn push(&self, pfn: u32, slot: u32) {
         self.held[self.depth.get()].set((pfn, slot));
         self.depth.set(self.depth.get() + 1);

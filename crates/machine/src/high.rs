@@ -14,14 +14,15 @@
 //!   things, as secret memory is taken from the kernel's own map when it is handed out.
 //! * I5 a task is of a process, whose maps `per-process` keeps. Whose table a thread maps does not matter, because it
 //!   maps it into its own process's range.
-//! * I6 whoever sleeps with a map keeps it as its scheme says: `atomic` panics, and `local` takes its slots off the CPU
+//! * I6 who maps again what he mapped last, and still holds, has that map: it is neither made nor counted twice
+//! * I7 whoever sleeps with a map keeps it as its scheme says: `atomic` panics, and `local` takes its slots off the CPU
 //!   and puts them there again.
 //!
 //! # Protocol
 //! [`Maps::begin`] on the machine before the virtual memory is made, [`Maps::end`] after it has gone: both serve the
 //! machine's interrupts.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faultless_kmap::registry::{self, SchemeVisitor, with_scheme};
-use faultless_kmap::{KernelMaps, Scheme, Shape, Task};
+use faultless_kmap::{KernelMaps, NEST_MOST, Scheme, Shape, Task};
 use faultless_platform::native::Native;
 use faultless_platform::watched::{Happening, HighMemory, Sink};
 use faultless_platform::{HighZone, Holds, Platform, Threads};
@@ -73,6 +74,17 @@ pub enum When {
     InWindow,
 }
 
+/// Where maps are made that nobody keeps over a sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Brief {
+    /// By the scheme, as all others.
+    #[default]
+    ByScheme,
+    /// In a slot of the CPU's own, beside the scheme: as Linux 2.4 had `kmap_atomic` beside its pool. They cost the
+    /// flush of that slot and the walk after it, and are counted by themselves.
+    OwnSlot,
+}
+
 /// What high memory there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zones {
@@ -82,6 +94,8 @@ pub struct Zones {
     pub boundary_bytes: Option<usize>,
     /// When it is mapped.
     pub when: When,
+    /// Where maps are made that nobody keeps over a sleep.
+    pub brief: Brief,
 }
 
 /// What was counted.
@@ -91,6 +105,8 @@ pub struct Counted {
     pub maps: u64,
     /// Of these, maps of tables.
     pub table_maps: u64,
+    /// Maps in slots of a CPU's own, beside the scheme ([`Brief::OwnSlot`]); not among `maps`.
+    pub brief_maps: u64,
     /// Maps that found their frame mapped.
     pub hits: u64,
     /// Flushes of several CPUs' translations.
@@ -137,8 +153,43 @@ impl<P: Platform + Threads> SchemeVisitor<P> for Make {
 }
 
 std::thread_local! {
-    /// The tasks of the machine's threads that run on this thread of the host: one, or all of a simulated machine.
-    static TASKS: RefCell<HashMap<usize, Rc<Task>>> = RefCell::default();
+    /// The machine's threads that run on this thread of the host: one, or all of a simulated machine.
+    static MAPPERS: RefCell<HashMap<usize, Rc<Mapper>>> = RefCell::default();
+}
+
+/// A thread that maps.
+struct Mapper {
+    task: Task,
+    /// How often each of its maps was asked for again (I6).
+    repeats: [Cell<u32>; NEST_MOST],
+}
+
+impl Mapper {
+    fn new(task: Task) -> Self {
+        Self { task, repeats: [const { Cell::new(0) }; NEST_MOST] }
+    }
+
+    /// Returns the place of its last map, if that is one of this frame.
+    fn repeats_of_last(&self, number: u32) -> Option<&Cell<u32>> {
+        (self.task.last() == Some(number)).then(|| &self.repeats[self.task.depth() - 1])
+    }
+
+    /// Says whether it holds such a map already, and notes that it is asked for once more.
+    fn repeats(&self, number: u32) -> bool {
+        self.repeats_of_last(number).is_some_and(|repeats| {
+            repeats.set(repeats.get() + 1);
+            true
+        })
+    }
+
+    /// Says whether it was asked for more than once, and notes that it is once less.
+    fn ends_repeat(&self, number: u32) -> bool {
+        let more = self.repeats_of_last(number).filter(|repeats| repeats.get() > 0);
+        more.is_some_and(|repeats| {
+            repeats.set(repeats.get() - 1);
+            true
+        })
+    }
 }
 
 /// Maps in a box, whose address the interrupt handler has.
@@ -156,6 +207,7 @@ struct Under<P: Platform, S: Scheme<P>> {
     /// Whether maps are made (I3).
     is_open: AtomicBool,
     table_maps: AtomicU64,
+    brief_maps: AtomicU64,
     platform: PhantomData<fn() -> P>,
 }
 
@@ -173,36 +225,38 @@ impl<P: Platform, S: Scheme<P>> Under<P, S> {
             numbers: Mutex::default(),
             is_open: AtomicBool::new(zones.when == When::Always),
             table_maps: AtomicU64::new(0),
+            brief_maps: AtomicU64::new(0),
             platform: PhantomData,
         }
     }
 
-    /// Runs `act` on the maps, with the calling thread's task and the frame's number, while maps are made.
-    fn act(&self, frame: *const u8, act: impl FnOnce(&KernelMaps<P, S>, &Task, u32)) {
+    /// Runs `act` on the maps, with the calling thread and the frame's number, while maps are made.
+    fn act(&self, frame: *const u8, act: impl FnOnce(&KernelMaps<P, S>, &Mapper, u32)) {
         // Relaxed: a simulated machine's threads are one of the host's, and elsewhere it does not change.
         if !self.is_open.load(Ordering::Relaxed) {
             return;
         }
         let Some(maps) = lock(&self.maps).clone() else { return };
-        let task = TASKS.with_borrow_mut(|tasks| {
+        let mapper = MAPPERS.with_borrow_mut(|mappers| {
             // Each thread that comes is the next process, where they are processes.
-            let process = if self.shape.nr_processes == 1 { 0 } else { tasks.len() };
-            tasks.entry(P::current().bits()).or_insert_with(|| Rc::new(Task::new(process, P::cpu()))).clone()
+            let process = if self.shape.nr_processes == 1 { 0 } else { mappers.len() };
+            let new = || Rc::new(Mapper::new(Task::new(process, P::cpu())));
+            mappers.entry(P::current().bits()).or_insert_with(new).clone()
         });
         let number = {
             let mut numbers = lock(&self.numbers);
             let next = numbers.len() as u32;
             *numbers.entry(frame.addr()).or_insert(next)
         };
-        act(&maps, &task, number);
+        act(&maps, &mapper, number);
     }
 
     /// Runs `act` on the calling thread's task, if it has maps.
     fn of_task(&self, act: impl FnOnce(&KernelMaps<P, S>, &Task)) {
-        let task = TASKS.with_borrow(|tasks| tasks.get(&P::current().bits()).cloned());
-        let Some(task) = task.filter(|task| task.depth() > 0) else { return };
+        let mapper = MAPPERS.with_borrow(|mappers| mappers.get(&P::current().bits()).cloned());
+        let Some(mapper) = mapper.filter(|mapper| mapper.task.depth() > 0) else { return };
         let Some(maps) = lock(&self.maps).clone() else { return };
-        act(&maps, &task);
+        act(&maps, &mapper.task);
     }
 
     fn is_high(&self, frame: *const u8, holds: Holds) -> bool {
@@ -213,7 +267,7 @@ impl<P: Platform, S: Scheme<P>> Under<P, S> {
 
 impl<P: Platform, S: Scheme<P>> Maps for Under<P, S> {
     fn begin(&self) {
-        TASKS.with_borrow_mut(HashMap::clear);
+        MAPPERS.with_borrow_mut(HashMap::clear);
         *lock(&self.maps) = Some(Arc::new(KernelMaps::new(&self.shape)));
     }
 
@@ -227,8 +281,9 @@ impl<P: Platform, S: Scheme<P>> Maps for Under<P, S> {
         let counters = maps.counters();
         Counted {
             maps: counters.maps.sum(),
-            // Relaxed: nobody works any more.
+            // Relaxed, twice: nobody works any more.
             table_maps: self.table_maps.load(Ordering::Relaxed),
+            brief_maps: self.brief_maps.load(Ordering::Relaxed),
             hits: counters.hits.sum(),
             flushes: maps.windows().nr_flushes(),
             interrupts: maps.windows().nr_interrupts(),
@@ -251,19 +306,48 @@ impl<P: Platform, S: Scheme<P>> Drop for Under<P, S> {
 impl<P: Platform, S: Scheme<P>> HighMemory for Under<P, S> {
     fn map(&self, frame: *const u8, holds: Holds) {
         if self.is_high(frame, holds) {
-            self.act(frame, |maps, task, number| maps.hold(task, number));
-            let is_table = matches!(holds, Holds::Table | Holds::UpperTable);
-            let nr_maps = u64::from(is_table && self.is_open.load(Ordering::Relaxed));
-            // Relaxed, twice: as in `act`; a count.
-            self.table_maps.fetch_add(nr_maps, Ordering::Relaxed);
+            self.act(frame, |maps, mapper, number| {
+                if !mapper.repeats(number) {
+                    maps.hold(&mapper.task, number);
+                    let is_table = matches!(holds, Holds::Table | Holds::UpperTable);
+                    // Relaxed: a count.
+                    self.table_maps.fetch_add(u64::from(is_table), Ordering::Relaxed);
+                }
+            });
         }
     }
 
     fn unmap(&self, frame: *const u8, holds: Holds) {
         // Where somebody panics, the run has failed already, maybe in the middle of a map.
         if self.is_high(frame, holds) && !std::thread::panicking() {
-            self.act(frame, |maps, task, number| maps.release(task, number));
+            self.act(frame, |maps, mapper, number| {
+                if !mapper.ends_repeat(number) {
+                    maps.release(&mapper.task, number);
+                }
+            });
         }
+    }
+
+    fn map_briefly(&self, frame: *const u8, holds: Holds) {
+        if self.zones.brief == Brief::ByScheme {
+            return self.map(frame, holds);
+        }
+        // Relaxed: as in `act`.
+        if self.is_high(frame, holds) && self.is_open.load(Ordering::Relaxed) {
+            P::work(self.shape.costs.flush_slot_ns + self.shape.costs.walk_ns);
+            // Relaxed: a count.
+            self.brief_maps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn unmap_briefly(&self, frame: *const u8, holds: Holds) {
+        if self.zones.brief == Brief::ByScheme {
+            self.unmap(frame, holds);
+        }
+    }
+
+    fn outlasts_sleep(&self) -> bool {
+        S::MAY_SLEEP
     }
 
     fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
@@ -277,7 +361,7 @@ impl<P: Platform, S: Scheme<P>> HighMemory for Under<P, S> {
         self.is_high(frame, holds)
     }
 
-    /// A CPU's own maps are nobody's while their task sleeps (I6).
+    /// A CPU's own maps are nobody's while their task sleeps (I7).
     fn suspend(&self) {
         self.of_task(|maps, task| maps.suspend(task));
     }

@@ -153,6 +153,10 @@ impl HighMemory for RealMemory {
         self.maps.unmap(frame, holds);
     }
 
+    fn outlasts_sleep(&self) -> bool {
+        self.maps.outlasts_sleep()
+    }
+
     fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
         self.maps.zone(address, len_bytes)
     }

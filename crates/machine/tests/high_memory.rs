@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use faultless_kmap::registry::SCHEMES;
 use faultless_kmap::{Costs, Shape};
-use faultless_machine::high::{self, Lies, Maps, When, Zones};
+use faultless_machine::high::{self, Brief, Lies, Maps, When, Zones};
 use faultless_machine::windows::RealMemory;
 use faultless_phys::{FrameSource, Memory, Options};
 use faultless_platform::native::{Machine, Native};
@@ -31,7 +31,12 @@ const NR_NORMAL: usize = 1024;
 fn with_memory(scheme: &str, act: impl FnOnce(&Memory<High>)) -> u64 {
     let costs = Costs { walk_ns: 0, flush_ns: 0, flush_slot_ns: 0 };
     let shape = Shape { nr_cpus: NR_CPUS, nr_frames: NR_FRAMES, nr_slots: 8, costs, ..Shape::default() };
-    let zones = Zones { lies: Lies::ALL, boundary_bytes: Some(NR_NORMAL * PAGE_BYTES), when: When::Always };
+    let zones = Zones {
+        lies: Lies::ALL,
+        boundary_bytes: Some(NR_NORMAL * PAGE_BYTES),
+        when: When::Always,
+        brief: Brief::ByScheme,
+    };
     let maps = high::maps::<High>(scheme, zones, shape).expect("registered");
     let real = Arc::new(RealMemory::new(NR_FRAMES as u32, NR_NORMAL as u32, maps).expect("the host has room"));
     let machine = watched::Machine::unwatched(Machine::new(NR_CPUS)).with_high_memory(real.clone());

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use faultless_kmap::{Costs, Shape};
 use faultless_linux::space::ProgressWatch;
-use faultless_machine::high::{self, Lies, Maps, When, Zones};
+use faultless_machine::high::{self, Brief, Lies, Maps, When, Zones};
 use faultless_machine::windows::RealMemory;
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -155,7 +155,8 @@ impl DesignVisitor<Mapped> for Visitor {
         let costs = Costs { walk_ns: 0, flush_ns: 0, flush_slot_ns: 0 };
         let nr_frames = MEMORY_BYTES / PAGE_BYTES;
         let shape = Shape { nr_cpus: NR_CPUS, nr_frames, costs, ..Shape::default() };
-        let zones = Zones { lies: Lies::ALL, boundary_bytes: Some(NORMAL_BYTES), when: When::Always };
+        let zones =
+            Zones { lies: Lies::ALL, boundary_bytes: Some(NORMAL_BYTES), when: When::Always, brief: Brief::ByScheme };
         let scheme = self.high;
         unmapped::tell();
         self.live_on::<Mapped, D>(semaphore, &|| {

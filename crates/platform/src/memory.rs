@@ -141,7 +141,7 @@ pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 /// | an instance, when it is made and dropped | `set_interrupt_handler`, `clear_interrupt_handler_of`, and what that calls, `clear_interrupt_handler` |
 /// | what a thread leaves behind when it ends: guests, spaces, pools | `owned_cpu` |
 /// | the frame source and faults, which fill and copy pages | `bulk` |
-/// | tables and pages in memory that may have no address | `map_frame`, `unmap_frame`, `lacks_address`, where `HAS_HIGH_MEMORY` holds |
+/// | tables and pages in memory that may have no address | `map_frame`, `unmap_frame`, `map_briefly`, `unmap_briefly`, `maps_outlast_sleep`, `lacks_address`, where `HAS_HIGH_MEMORY` holds |
 /// | guests, which stand for the CPU, and poison | `in_hardware` |
 /// | walks of index nodes, for what they cost on a simulated machine | `touch` |
 /// | frames and areas that are freed and given out again | `forbid`, `permit` |
@@ -205,6 +205,22 @@ pub unsafe trait Platform:
     /// Takes the address of a frame away.
     #[inline]
     fn unmap_frame(_frame: *const u8, _holds: Holds) {}
+    /// As [`Platform::map_frame`], for whoever does not sleep before [`Platform::unmap_briefly`].
+    #[inline]
+    #[doc(alias = "kmap_atomic")]
+    fn map_briefly(frame: *const u8, holds: Holds) {
+        Self::map_frame(frame, holds);
+    }
+    /// Takes the address of a frame away that was mapped briefly.
+    #[inline]
+    fn unmap_briefly(frame: *const u8, holds: Holds) {
+        Self::unmap_frame(frame, holds);
+    }
+    /// Says whether a map may be kept over a sleep: one does for a whole fault then.
+    #[inline]
+    fn maps_outlast_sleep() -> bool {
+        false
+    }
     /// Says whether a frame that holds such a thing has no address but between [`Platform::map_frame`] and
     /// [`Platform::unmap_frame`]. Whoever sleeps while he uses a frame asks, because not every map may be kept so long.
     #[inline]

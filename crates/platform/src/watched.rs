@@ -44,6 +44,19 @@ pub trait HighMemory: Send + Sync {
     fn map(&self, frame: *const u8, holds: Holds);
     /// Unmaps what the calling thread mapped last, which is this. Called by [`Platform::unmap_frame`].
     fn unmap(&self, frame: *const u8, holds: Holds);
+    /// As [`HighMemory::map`], for somebody who does not sleep before he unmaps the frame. Called by
+    /// [`Platform::map_briefly`].
+    fn map_briefly(&self, frame: *const u8, holds: Holds) {
+        self.map(frame, holds);
+    }
+    /// Unmaps what was mapped briefly. Called by [`Platform::unmap_briefly`].
+    fn unmap_briefly(&self, frame: *const u8, holds: Holds) {
+        self.unmap(frame, holds);
+    }
+    /// Says whether a map may be kept over a sleep. Called by [`Platform::maps_outlast_sleep`].
+    fn outlasts_sleep(&self) -> bool {
+        false
+    }
     /// Says which frames of those at these addresses have no address of their own. Called by
     /// [`Threads::high_zone`]; all that asks for a map, if nothing
     /// is said.
@@ -375,6 +388,19 @@ unsafe impl<P: Platform> Platform for Watched<P> {
         if let Some(high) = high() {
             high.maps.unmap(frame, holds);
         }
+    }
+    fn map_briefly(frame: *const u8, holds: Holds) {
+        if let Some(high) = high() {
+            high.maps.map_briefly(frame, holds);
+        }
+    }
+    fn unmap_briefly(frame: *const u8, holds: Holds) {
+        if let Some(high) = high() {
+            high.maps.unmap_briefly(frame, holds);
+        }
+    }
+    fn maps_outlast_sleep() -> bool {
+        high().is_some_and(|high| high.maps.outlasts_sleep())
     }
     fn lacks_address(frame: *const u8, holds: Holds) -> bool {
         high().is_some_and(|high| high.maps.lacks_address(frame, holds))

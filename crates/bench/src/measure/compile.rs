@@ -64,8 +64,8 @@ pub(crate) enum Files {
 pub enum Start {
     /// All at once, and so they do the same at the same time.
     Together,
-    /// One after the other, evenly over half the computing of one, as those of a build do: a third of the CPUs' time is
-    /// idle then.
+    /// One after the other, evenly over half the computing of one, as those of a build do: if nobody waits for anything
+    /// else, a third of the CPUs' time is idle.
     Spread,
 }
 

@@ -87,6 +87,12 @@ impl HighMemory for Maps {
     fn unmap(&self, frame: *const u8, holds: Holds) {
         note(format!("unmap {frame:?} {holds:?}"));
     }
+    fn map_briefly(&self, frame: *const u8, holds: Holds) {
+        note(format!("map {frame:?} {holds:?} briefly"));
+    }
+    fn outlasts_sleep(&self) -> bool {
+        true
+    }
     fn zone(&self, address: *const u8, len_bytes: usize) -> Option<HighZone> {
         Some(HighZone { begin: address.addr() + len_bytes / 2, may_hold: [false, true, false, true] })
     }
@@ -114,6 +120,9 @@ fn a_machines_high_memory_says_what_is_high_and_maps_it() {
     high.attach(|| {
         Watched::<Native>::map_frame(somewhere(), Holds::FilePage);
         Watched::<Native>::unmap_frame(somewhere(), Holds::FilePage);
+        Watched::<Native>::map_briefly(somewhere(), Holds::Table);
+        Watched::<Native>::unmap_briefly(somewhere(), Holds::Table);
+        assert!(Watched::<Native>::maps_outlast_sleep());
         assert!(Watched::<Native>::lacks_address(somewhere(), Holds::FilePage));
         assert!(!Watched::<Native>::lacks_address(somewhere(), Holds::Table));
         assert_eq!(Watched::<Native>::in_hardware(somewhere().cast_mut()).addr(), 0x1040);
@@ -123,7 +132,10 @@ fn a_machines_high_memory_says_what_is_high_and_maps_it() {
     // Of a thread that has left the machine nobody hears.
     Watched::<Native>::map_frame(somewhere(), Holds::Table);
     assert_eq!(Watched::<Native>::in_hardware(somewhere().cast_mut()).addr(), 0x40);
-    assert_eq!(asked(), ["map 0x40 FilePage", "unmap 0x40 FilePage", "suspend", "resume"]);
+    assert_eq!(
+        asked(),
+        ["map 0x40 FilePage", "unmap 0x40 FilePage", "map 0x40 Table briefly", "unmap 0x40 Table", "suspend", "resume"]
+    );
 }
 
 /// A platform that does nothing but note what it is asked.

@@ -10,6 +10,7 @@ use crate::events::GiveUp;
 use crate::object::{FetchError, ObjectRef, PageError};
 use crate::space::{Space, SpaceReadGuard};
 use crate::system::System;
+use crate::translations::table::TableMap;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
@@ -140,6 +141,7 @@ fn attempt<'a, P: System, D: Design<P>>(
     // A refused fetch still populates the page, as a load would.
     let fault = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get())?;
+    let _map = TableMap::<P>::for_fault(space.memory(), leaf.table);
     let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
     match resolve(&page, &ClassicLock { root: &|| read.permit().root_of(area) }) {
         // The classic lock never gives up.
@@ -163,6 +165,7 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
         return Ok(());
     }
     let Some(leaf) = space.tables().walk(space.memory(), fault.address.get()) else { return Ok(()) };
+    let _map = TableMap::<P>::for_fault(space.memory(), leaf.table);
     let seen = leaf.read(space.memory());
     if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {
         return Ok(());

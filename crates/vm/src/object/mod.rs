@@ -302,7 +302,7 @@ impl<P: System> Object<P> {
         // SAFETY: the frame is ours alone.
         let bytes = unsafe { &mut *memory.frame(filled.pfn).cast::<[u8; PAGE_BYTES]>() };
         self.fetch_bytes(page_index, content, bytes).map_err(PageError::Fetch)?;
-        let _map = FrameMap::new(memory, page.pfn, Some(Holds::FilePage));
+        let _map = FrameMap::brief(memory, page.pfn, Some(Holds::FilePage));
         // SAFETY: both frames are ours alone.
         unsafe { P::bulk(memory.frame(page.pfn), Bulk::CopyFrom(memory.frame(filled.pfn))) };
         Ok(())

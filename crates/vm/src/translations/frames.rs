@@ -24,13 +24,16 @@ const fn holds(kind: Kind) -> Option<Holds> {
 }
 
 /// Holds the address of a frame that may lie in high memory, where it has none of its own. Where all memory has
-/// addresses it is nothing at all.
-pub(crate) struct FrameMap<'a, P: Platform, F: FrameSource<P>> {
+/// addresses it is nothing at all. Who holds a brief one does not sleep.
+pub(crate) struct FrameMap<'a, P: Platform, F: FrameSource<P>, const BRIEF: bool = false> {
     memory: &'a F,
     pfn: Pfn,
     holds: Option<Holds>,
     platform: PhantomData<fn() -> P>,
 }
+
+/// As [`FrameMap`], of somebody who does not sleep.
+pub(crate) type BriefFrameMap<'a, P, F> = FrameMap<'a, P, F, true>;
 
 impl<'a, P: Platform, F: FrameSource<P>> FrameMap<'a, P, F> {
     /// Maps a frame until the guard is dropped, if it may lack an address.
@@ -45,16 +48,40 @@ impl<'a, P: Platform, F: FrameSource<P>> FrameMap<'a, P, F> {
     /// As [`FrameMap::new`], of a frame that says by its kind what it holds.
     #[inline(always)]
     pub(crate) fn by_kind(memory: &'a F, pfn: Pfn) -> Self {
-        let holds = if P::HAS_HIGH_MEMORY { holds(memory.page(pfn).kind()) } else { None };
-        Self::new(memory, pfn, holds)
+        Self::new(memory, pfn, held_by_kind(memory, pfn))
     }
 }
 
-impl<P: Platform, F: FrameSource<P>> Drop for FrameMap<'_, P, F> {
+impl<'a, P: Platform, F: FrameSource<P>> BriefFrameMap<'a, P, F> {
+    /// As [`FrameMap::new`].
+    #[inline(always)]
+    pub(crate) fn brief(memory: &'a F, pfn: Pfn, holds: Option<Holds>) -> Self {
+        if let Some(holds) = holds {
+            P::map_briefly(memory.frame(pfn), holds);
+        }
+        Self { memory, pfn, holds, platform: PhantomData }
+    }
+
+    /// As [`FrameMap::by_kind`].
+    #[inline(always)]
+    pub(crate) fn brief_by_kind(memory: &'a F, pfn: Pfn) -> Self {
+        Self::brief(memory, pfn, held_by_kind(memory, pfn))
+    }
+}
+
+/// Says as what a frame may lie in high memory, by its kind.
+#[inline(always)]
+fn held_by_kind<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) -> Option<Holds> {
+    if P::HAS_HIGH_MEMORY { holds(memory.page(pfn).kind()) } else { None }
+}
+
+impl<P: Platform, F: FrameSource<P>, const BRIEF: bool> Drop for FrameMap<'_, P, F, BRIEF> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(holds) = self.holds {
-            P::unmap_frame(self.memory.frame(self.pfn), holds);
+        match self.holds {
+            Some(holds) if BRIEF => P::unmap_briefly(self.memory.frame(self.pfn), holds),
+            Some(holds) => P::unmap_frame(self.memory.frame(self.pfn), holds),
+            None => {}
         }
     }
 }
@@ -81,7 +108,9 @@ pub(crate) fn try_alloc<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -
 #[inline]
 pub(crate) fn alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc_for(holds(kind))?;
-    zero(memory, pfn, holds(kind));
+    let map = FrameMap::brief(memory, pfn, holds(kind));
+    zero(memory, pfn);
+    drop(map);
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(kind);
     Ok(pfn)
@@ -91,7 +120,9 @@ pub(crate) fn alloc_zeroed<P: Platform>(memory: &impl FrameSource<P>, kind: Kind
 #[inline]
 pub(crate) fn alloc_table<P: Platform>(memory: &impl FrameSource<P>, holds: Option<Holds>) -> Result<Pfn, OutOfFrames> {
     let pfn = memory.alloc_for(holds)?;
-    zero(memory, pfn, holds);
+    let map = FrameMap::new(memory, pfn, holds);
+    zero(memory, pfn);
+    drop(map);
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(Kind::Table);
     tell_table(memory, pfn);
@@ -116,15 +147,16 @@ pub(crate) fn try_alloc_table<P: Platform>(
     let pfn = memory.try_alloc_for(holds)?;
     // SAFETY: just given to us.
     unsafe { memory.page(pfn).owned() }.set_kind(Kind::Table);
-    zero(memory, pfn, holds);
+    let map = FrameMap::new(memory, pfn, holds);
+    zero(memory, pfn);
+    drop(map);
     tell_table(memory, pfn);
     Ok(pfn)
 }
 
-/// Fills a frame of the caller's own with zeros.
+/// Fills a frame of the caller's own, which is mapped, with zeros.
 #[inline(always)]
-fn zero<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn, holds: Option<Holds>) {
-    let _map = FrameMap::new(memory, pfn, holds);
+fn zero<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     // SAFETY: the caller just got it.
     unsafe { P::bulk(memory.frame(pfn), Bulk::Zero) };
 }

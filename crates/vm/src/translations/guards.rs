@@ -6,7 +6,7 @@
 
 use super::Translations;
 use super::gather::Gather;
-use super::table::{TableMap, Tables};
+use super::table::{BriefTableMap, Tables};
 use crate::addr::{PAGE, PageRange};
 use crate::entry::Entry;
 use crate::system::System;
@@ -48,7 +48,7 @@ impl<P: System> Translations<P> {
     /// Guards entries of one table until the gather is full; returns where it stopped.
     fn guard_leaf(&self, table: Pfn, part: Range<u64>, gather: &mut Gather<'_, P>, nr_dropped: &mut u64) -> u64 {
         let memory = self.memory();
-        let _map = TableMap::<P>::new(memory, table);
+        let _map = BriefTableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, table, address);
@@ -67,7 +67,7 @@ impl<P: System> Translations<P> {
     pub(crate) fn remove_guards(&self, part: PageRange) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, part.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
+            let _map = BriefTableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
                 let slot = Tables::<P>::leaf_slot(memory, table, address);

@@ -75,8 +75,8 @@ impl<P: System> Instance<P> {
             Bulk::CopyFrom(source) if P::HAS_HIGH_MEMORY => self.memory.pfn_of(source),
             _ => None,
         };
-        let _source = source.map(|source| FrameMap::by_kind(&self.memory, source));
-        let _target = FrameMap::by_kind(&self.memory, pfn);
+        let _source = source.map(|source| FrameMap::brief_by_kind(&self.memory, source));
+        let _target = FrameMap::brief_by_kind(&self.memory, pfn);
         // SAFETY: passed on.
         unsafe { P::bulk(self.memory.frame(pfn), content) };
         if let Some(hook) = self.tags.as_deref() {

@@ -21,7 +21,7 @@ use crate::addr::USER_END;
 use crate::entry::Entry;
 use crate::format::TableFormat;
 use crate::system::System;
-use crate::translations::frames::{self, FrameMap};
+use crate::translations::frames::{self, BriefFrameMap, FrameMap};
 use crate::translations::slot::Slot;
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -101,25 +101,43 @@ impl<P: System> Leaf<'_, P> {
 /// Leaf tables may lie in high memory, where frames have no address of their own: who reads or writes entries of a
 /// space's leaf table maps it for so long, as Linux does with `pte_offset_map`. The tables above are mapped by the
 /// walks of this module for each entry, and a CPU's own walk needs no address. It is taken before the table's lock,
-/// because it may sleep. Where all memory has addresses it is nothing at all.
-pub struct TableMap<'a, P: System> {
+/// because it may sleep. Where all memory has addresses it is nothing at all. Who holds a brief one does not sleep.
+pub struct TableMap<'a, P: System, const BRIEF: bool = false> {
     memory: &'a P::Frames,
     table: Pfn,
 }
 
-impl<'a, P: System> TableMap<'a, P> {
+/// As [`TableMap`], of somebody who does not sleep.
+pub(crate) type BriefTableMap<'a, P> = TableMap<'a, P, true>;
+
+impl<'a, P: System, const BRIEF: bool> TableMap<'a, P, BRIEF> {
     /// Maps a leaf table until the guard is dropped.
     #[inline]
     pub fn new(memory: &'a P::Frames, table: Pfn) -> Self {
-        P::map_frame(memory.frame(table), Holds::Table);
+        match BRIEF {
+            true => P::map_briefly(memory.frame(table), Holds::Table),
+            false => P::map_frame(memory.frame(table), Holds::Table),
+        }
         Self { memory, table }
     }
 }
 
-impl<P: System> Drop for TableMap<'_, P> {
+impl<'a, P: System> TableMap<'a, P> {
+    /// Maps the table of a fault that may sleep, if the map may be kept so long: what the fault maps of this table
+    /// until the guard is dropped is this map.
+    #[inline(always)]
+    pub(crate) fn for_fault(memory: &'a P::Frames, table: Pfn) -> Option<Self> {
+        (P::HAS_HIGH_MEMORY && P::maps_outlast_sleep()).then(|| Self::new(memory, table))
+    }
+}
+
+impl<P: System, const BRIEF: bool> Drop for TableMap<'_, P, BRIEF> {
     #[inline]
     fn drop(&mut self) {
-        P::unmap_frame(self.memory.frame(self.table), Holds::Table);
+        match BRIEF {
+            true => P::unmap_briefly(self.memory.frame(self.table), Holds::Table),
+            false => P::unmap_frame(self.memory.frame(self.table), Holds::Table),
+        }
     }
 }
 
@@ -242,8 +260,8 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Maps a table above the leaves, while an entry is read or written.
     #[inline(always)]
-    fn map_upper(memory: &P::Frames, table: Pfn) -> FrameMap<'_, P, P::Frames> {
-        FrameMap::new(memory, table, Self::UPPER)
+    fn map_upper(memory: &P::Frames, table: Pfn) -> BriefFrameMap<'_, P, P::Frames> {
+        FrameMap::brief(memory, table, Self::UPPER)
     }
 
     /// Returns an empty tree.
@@ -404,7 +422,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Visits the leaf entries of `range` that hold a frame, ascending, each leaf table mapped meanwhile.
     pub fn for_each_mapped(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
         self.for_each_leaf(memory, range, &mut |table, part| {
-            let _map = FrameMap::new(memory, table, Self::LEAF);
+            let _map = FrameMap::brief(memory, table, Self::LEAF);
             Self::visit_entries(memory, table, part, visit);
             true
         });

@@ -6,7 +6,7 @@
 use super::Translations;
 use super::gather::Gather;
 use super::slot::Slot;
-use super::table::{TableMap, Tables};
+use super::table::{BriefTableMap, Tables};
 use crate::addr::{PAGE, PageRange};
 use crate::system::System;
 use faultless_phys::FrameSource;
@@ -30,7 +30,7 @@ impl<P: System> Translations<P> {
     fn weaken_into(&self, range: PageRange, mut gather: Gather<'_, P>, mut take: impl FnMut(Slot<'_, P>, u64) -> bool) {
         let memory = self.memory();
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
+            let _map = BriefTableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {
                 if take(Tables::<P>::leaf_slot(memory, table, address), address) {

@@ -10,7 +10,7 @@ use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::gather::Gather;
 use crate::translations::slot::Slot;
-use crate::translations::table::{TableMap, Tables};
+use crate::translations::table::{BriefTableMap, Tables};
 use core::ops::Range;
 use faultless_phys::{FrameSource, Kind, Pfn};
 use faultless_platform::Ordering;
@@ -67,7 +67,7 @@ impl<P: System> Translations<P> {
         let (memory, mut nr_tables) = (self.memory(), 0);
         let _reading = self.look();
         self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
-            let _map = TableMap::<P>::new(memory, table);
+            let _map = BriefTableMap::<P>::new(memory, table);
             // Relaxed: a look; who empties them looks again.
             let is_empty = |page| Tables::<P>::leaf_slot(memory, table, page).load(Ordering::Relaxed).is_empty();
             nr_tables += u32::from(!part.step_by(PAGE as usize).all(is_empty));
@@ -107,7 +107,7 @@ impl<P: System> Translations<P> {
         let memory = self.memory();
         let Some(leaf) = self.tables.walk(memory, page) else { return };
         let taken = {
-            let _map = TableMap::<P>::new(memory, leaf.table);
+            let _map = BriefTableMap::<P>::new(memory, leaf.table);
             let _lock = memory.page(leaf.table).lock().guard();
             // Relaxed: as in `zap_leaf`.
             let seen = leaf.slot.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl<P: System> Translations<P> {
     /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
     fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut ZapProgress, gather: &mut Gather<'_, P>) -> u64 {
         let memory = self.memory();
-        let _map = TableMap::<P>::new(memory, table);
+        let _map = BriefTableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
         for address in part.clone().step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, table, address);
