@@ -14,8 +14,9 @@
 //!
 //! Each CPU has a timer of its own, at a moment that the seed draws. What other timers it has is not modelled.
 //!
-//! Source: drivers/cpuidle/governors/menu.c (`menu_select`, `menu_update`, `get_typical_interval`); docs/semaphores.md
-//! has what it does to the tables of 2013.
+//! Source: drivers/cpuidle/governors/menu.c (`menu_select`, `menu_update`, `get_typical_interval`), as read in releases
+//! after 3.12; in some before it the share falls to 1 / 8192. docs/log/2026-11-27-wakeups.md has that, and
+//! docs/semaphores.md what it does to the tables of 2013.
 
 /// How many of the last idle times are compared.
 pub(super) const NR_RECENT: usize = 8;
