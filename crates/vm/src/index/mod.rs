@@ -64,6 +64,7 @@ mod writer;
 
 pub use edit::{Edit, Spare};
 pub use node::Node;
+pub(crate) use search::overlapping;
 pub use writer::{Around, Writer};
 
 use crate::system::System;

@@ -50,12 +50,7 @@ impl<P: System, T> Index<P, T> {
 
     /// Visits the areas that overlap `range`, ascending.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<T>> + '_ {
-        let mut position = Some(range.start);
-        core::iter::from_fn(move || {
-            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
-            position = (entry.end < range.end).then_some(entry.end);
-            Some(entry)
-        })
+        overlapping(range, |address| self.first_ending_after(address))
     }
 
     /// Returns where the first area starts and the last one ends, if there are any; beside a writer, a hint.
@@ -107,4 +102,19 @@ fn highest_in<P: System>(
         upper = Some(slot.start());
     }
     None
+}
+
+/// Visits the areas that overlap a range, ascending; `first_ending_after` looks each of them up when the one before has
+/// been visited.
+#[inline]
+pub(crate) fn overlapping<T>(
+    range: Range<u64>,
+    mut first_ending_after: impl FnMut(u64) -> Option<IndexEntry<T>>,
+) -> impl Iterator<Item = IndexEntry<T>> {
+    let mut position = Some(range.start);
+    core::iter::from_fn(move || {
+        let entry = first_ending_after(position?).filter(|entry| entry.start < range.end)?;
+        position = (entry.end < range.end).then_some(entry.end);
+        Some(entry)
+    })
 }

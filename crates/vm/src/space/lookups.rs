@@ -10,7 +10,7 @@ use super::Space;
 use super::lane_rooms::{Edited, LaneRooms};
 use super::map_lock::MapLock;
 use crate::design::Design;
-use crate::index::IndexEntry;
+use crate::index::{IndexEntry, overlapping};
 use crate::limits::PlacementPolicy;
 use crate::system::System;
 use crate::types::Area;
@@ -115,11 +115,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Visits the areas that overlap `range`, ascending.
     #[inline]
     pub(crate) fn areas_overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<Area<P, D>>> + '_ {
-        let mut position = Some(range.start);
-        core::iter::from_fn(move || {
-            let entry = self.first_area_ending_after(position?, range.end).filter(|entry| entry.start < range.end)?;
-            position = (entry.end < range.end).then_some(entry.end);
-            Some(entry)
-        })
+        let end = range.end;
+        overlapping(range, move |address| self.first_area_ending_after(address, end))
     }
 }

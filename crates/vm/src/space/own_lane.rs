@@ -3,7 +3,7 @@
 //! # Guarantee
 //! Lookups answer for what lies in the lane, as those of all indexes would, and take no RCU section.
 
-use crate::index::{Index, IndexEntry};
+use crate::index::{Index, IndexEntry, overlapping};
 use crate::system::System;
 use core::ops::Range;
 
@@ -43,12 +43,7 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
 
     /// Visits the areas of the lane that overlap a range of it, ascending.
     pub(super) fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<T>> {
-        let mut position = Some(range.start);
-        core::iter::from_fn(move || {
-            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
-            position = (entry.end < range.end).then_some(entry.end);
-            Some(entry)
-        })
+        overlapping(range, |address| self.first_ending_after(address))
     }
 
     /// Returns the hole that holds an address of the lane, as far as it lies there.

@@ -176,7 +176,8 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
         let Some(lanes) = self.lanes() else { return self.lock.write_part(choose) };
         let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
-        self.lock.write_part_of(&|| self.table_at(near), &mut |held| choose(held).filter(is_one))
+        let table = || lanes.parts(near.get(), self.lock.parts());
+        self.lock.write_part_of(&table, &mut |held| choose(held).filter(is_one))
     }
 
     #[inline]
