@@ -102,8 +102,10 @@ impl Subject {
     }
 
     /// Waits for the next report; `None` if the thread has ended, or if this process has had CPUs for `patience`, or
-    /// slept for so long, and there is none.
+    /// slept for so long, and there is none. Where memory has no addresses it is ten times that: each look at it is a
+    /// call of the host's kernel.
     pub fn receive(&self, patience: Duration) -> Option<Report> {
+        let patience = if self.side.high.is_some() { 10 * patience } else { patience };
         let answer = |time| match self.reports.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => None,
             heard => Some(heard.ok()),
