@@ -73,10 +73,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let edit = self.lock.edit(VirtAddr::new(range.start));
         let own = edit.as_ref().and_then(|held| self.own_lane(range.start, held));
         let hole = match mutant!(HoleBeyondLane, own => None) {
-            Some(lane) => {
-                let Range { start, end } = lane.hole_around(range.start);
-                start..end.min(USER_END + PAGE)
-            }
+            Some(lane) => lane.hole_around(range.start),
             None => {
                 let _beside = self.look_beside();
                 self.hole_around(range.start)

@@ -3,7 +3,8 @@
 //! # Guarantee
 //! Lookups answer for what lies in the lane, as those of all indexes would, and take no RCU section.
 
-use crate::index::{Index, IndexEntry, overlapping};
+use crate::addr::{PAGE, USER_END};
+use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
 
@@ -41,14 +42,9 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
         below.map_or(range.start, |entry| entry.start)..above.map_or(range.end, |entry| entry.end)
     }
 
-    /// Visits the areas of the lane that overlap a range of it, ascending.
-    pub(super) fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = IndexEntry<T>> {
-        overlapping(range, |address| self.first_ending_after(address))
-    }
-
     /// Returns the hole that holds an address of the lane, as far as it lies there.
     pub(super) fn hole_around(&self, address: u64) -> Range<u64> {
         let below = self.last_starting_before(address).map_or(self.bounds.start, |entry| entry.end);
-        below..self.first_ending_after(address).map_or(self.bounds.end, |entry| entry.start)
+        below..self.first_ending_after(address).map_or(self.bounds.end.min(USER_END + PAGE), |entry| entry.start)
     }
 }

@@ -272,12 +272,17 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// As [`ReadPermit::first_ending_after`]; who has a part finds no area beyond its lane.
     #[inline]
     pub(super) fn first_ending_after(self, address: VirtAddr) -> Option<AreaAt<'g, P, D>> {
+        self.entry_ending_after(address.get()).map(AreaAt::new)
+    }
+
+    #[inline]
+    fn entry_ending_after(self, address: u64) -> Option<index::IndexEntry<Area<P, D>>> {
         match self.company() {
-            Company::Alone(index) => index.first_ending_after(address.get()).map(AreaAt::new),
-            Company::Lanes => self.0.first_ending_after(address),
+            Company::Alone(index) => index.first_ending_after(address),
+            Company::Lanes => self.0.0.first_area_ending_after(address, u64::MAX),
             Company::Parts => {
                 let _beside = self.0.0.look_inside();
-                self.0.0.first_area_of_lane_ending_after(address.get()).map(AreaAt::new)
+                self.0.0.first_area_of_lane_ending_after(address)
             }
         }
     }
@@ -312,12 +317,27 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// As [`ReadPermit::overlapping`].
     #[inline]
     pub(super) fn overlapping(self, range: Range<VirtAddr>) -> impl Iterator<Item = AreaAt<'g, P, D>> {
-        let mut position = Some(range.start);
-        core::iter::from_fn(move || {
-            let entry = self.first_ending_after(position?).filter(|entry| entry.start < range.end)?;
-            position = (entry.end < range.end).then_some(entry.end);
-            Some(entry)
-        })
+        let range = range.start.get()..range.end.get();
+        index::overlapping(range, move |address| self.entry_ending_after(address)).map(AreaAt::new)
+    }
+
+    /// As [`WritePermit::overlapping`]: by the lane alone if the caller has the lock of its edits, else in one section.
+    #[inline]
+    pub(super) fn overlapping_with(
+        self,
+        range: Range<u64>,
+        edit: Option<&Editing<'_, P, D>>,
+    ) -> impl Iterator<Item = AreaAt<'g, P, D>> {
+        let lane = edit.and_then(|edit| edit.lane_around(&range));
+        let beside = if lane.is_some() { None } else { self.space().look_beside() };
+        let found = index::overlapping(range, move |address| {
+            let _beside = &beside;
+            match lane {
+                Some(lane) => lane.first_ending_after(address),
+                None => self.entry_ending_after(address),
+            }
+        });
+        found.map(AreaAt::new)
     }
 }
 

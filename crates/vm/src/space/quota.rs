@@ -8,7 +8,7 @@
 use super::Space;
 use super::credits::Quantity;
 use super::editing::Editing;
-use super::permit::{AreaAt, WritePermit};
+use super::permit::WritePermit;
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaFlags;
 use crate::design::Design;
@@ -111,7 +111,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     ) -> Result<MappedBytes, CallError> {
         let limit = self.limits.max_map_count;
         let mut held = MappedBytes::default();
-        let mut check = |entry: AreaAt<'_, P, D>| {
+        for entry in self.overlapping_with(range.numbers(), edit) {
             let flags = entry.area().flags();
             let is_cut_in_two = entry.start < range.start() && range.end() < entry.end;
             if is_cut_in_two && !self.is_allowed(|| self.at_most(Quantity::Areas) < limit) {
@@ -123,14 +123,6 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             let bytes = entry.end.min(range.end()) - entry.start.max(range.start());
             held.bytes += bytes;
             held.accounted_bytes += if flags.contains(AreaFlags::ACCOUNT) { bytes } else { 0 };
-            Ok(())
-        };
-        match edit.and_then(|edit| edit.lane_around(&range.numbers())) {
-            Some(lane) => lane.overlapping(range.numbers()).map(AreaAt::new).try_for_each(check)?,
-            None => {
-                let _beside = self.look_beside();
-                self.overlapping(range.addresses()).try_for_each(&mut check)?;
-            }
         }
         Ok(held)
     }

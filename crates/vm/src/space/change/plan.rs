@@ -195,18 +195,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     fn count_before(&mut self) {
         let (mut nr_found, mut before, mut only) = (0, self.before, None);
-        let mut count = |entry: AreaAt<'a, P, D>| {
+        for entry in self.space.overlapping_with(self.span.0..self.span.1, self.edit_had()) {
             before.add(entry.area().flags(), entry.end - entry.start);
             nr_found += 1;
             only = (nr_found == 1).then_some(entry);
-        };
-        let span = self.span.0..self.span.1;
-        match self.edit_had().and_then(|edit| edit.lane_around(&span)) {
-            Some(lane) => lane.overlapping(span).map(AreaAt::new).for_each(count),
-            None => {
-                let _beside = self.space.look_beside();
-                self.space.overlapping(self.spanned()).for_each(&mut count);
-            }
         }
         (self.before, self.only) = (before, only);
     }
