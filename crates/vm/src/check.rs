@@ -296,7 +296,7 @@ fn check_entries<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Re
 /// the leaves stay then.
 fn is_of_use<P: System>(space: &dyn SeenSpace<P>, span: &Range<u64>, table: Pfn) -> bool {
     if !space.has_promises() {
-        return space.has_area_in(span) || space.crosses_lanes(span);
+        return space.has_area_in(span) || space.may_keep_table_of(span);
     }
     if span.end - span.start > Tables::<P>::leaf_end(0) {
         return true;

@@ -39,8 +39,8 @@ pub(super) trait SeenSpace<P: System> {
     fn area_at(&self, address: VirtAddr) -> Option<AreaView<P>>;
     /// Says whether the index has an area with a part in the span.
     fn has_area_in(&self, span: &Range<u64>) -> bool;
-    /// Says whether a span is of several lanes, whose tables stay until somebody has everything.
-    fn crosses_lanes(&self, span: &Range<u64>) -> bool;
+    /// Says whether a table of a span may stand that spans no area, because CPUs have ranges.
+    fn may_keep_table_of(&self, span: &Range<u64>) -> bool;
 }
 
 impl<P: System, D: Design<P>> SeenSpace<P> for Space<P, D> {
@@ -81,8 +81,8 @@ impl<P: System, D: Design<P>> SeenSpace<P> for Space<P, D> {
         D::Map::area_at(self, address)
     }
 
-    fn crosses_lanes(&self, span: &Range<u64>) -> bool {
-        self.crosses_a_lane(span)
+    fn may_keep_table_of(&self, span: &Range<u64>) -> bool {
+        self.may_keep_table_of(span)
     }
 
     fn has_area_in(&self, span: &Range<u64>) -> bool {

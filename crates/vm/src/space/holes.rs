@@ -2,8 +2,10 @@
 //!
 //! # Guarantee
 //! A table goes with the last area that has a part of what it translates: the index says where holes are, and the
-//! translations free what lies wholly in one (I4 of `table`).
+//! translations free what lies wholly in one (I4 of `table`). Where mappings are spread, those tables that a CPU's range
+//! needs at its *top* stay as long as the space, one of each level, because that CPU maps there again and again.
 
+use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::MapLock;
 use super::{EVERYTHING, Space};
@@ -50,12 +52,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
         while position < end {
             let next = self.first_area_ending_after(position, u64::MAX);
             let hole = below..next.map_or(USER_END + PAGE, |entry| entry.start);
-            let part = position..hole.end.min(end);
-            self.translations.prune(part, hole, gather);
+            self.prune_between_tops(position..hole.end.min(end), &hole, gather);
             below = next.map_or(end, |entry| entry.end);
             position = below;
         }
     }
+
+    /// Takes away the tables of a part of a hole, but for those of the tops of CPUs' ranges.
+    #[inline]
+    fn prune_between_tops(&self, mut part: Range<u64>, hole: &Range<u64>, gather: &mut Gather<'_, P>) {
+        let Some(lanes) = self.lane_rooms() else { return self.translations.prune(part, hole.clone(), gather) };
+        while part.start < part.end {
+            let free = lanes.between_tops(part.start);
+            let hole = hole.start.max(free.start)..hole.end.min(free.end);
+            self.translations.prune(part.start..part.end.min(hole.end), hole, gather);
+            part.start = free.end.saturating_add(LaneRooms::<P>::TOP_BYTES);
+        }
+    }
+
     /// Takes away the tables of a hole that touch `range`, which is one and which the caller has a part of the space's
     /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
     fn prune_part(&self, range: Range<u64>, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
@@ -79,6 +93,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 self.hole_around(range.start)
             }
         };
+        let free = self.lane_rooms().map_or(0..u64::MAX, |lanes| lanes.between_tops(range.start));
+        let hole = hole.start.max(free.start)..hole.end.min(free.end);
         if self.may_leave_crossing(&hole) {
             left_over.note_crossing(&range);
         }
@@ -100,17 +116,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         below..above.map_or(bounds.end.min(USER_END + PAGE), |entry| entry.start)
     }
 
-    /// Says whether a hole reaches a lane's bound that a table spans.
+    /// Says whether a hole reaches a lane's bound that a table spans which goes some day.
     fn may_leave_crossing(&self, hole: &Range<u64>) -> bool {
         self.lane_rooms().is_some_and(|lanes| {
             let is_spanned = |bound: u64| lanes.is_bound(bound) && !bound.is_multiple_of(Tables::<P>::TOP_SPAN);
-            is_spanned(hole.start) || is_spanned(hole.end)
+            let has_a_top_below = |bound: u64| lanes.between_tops(bound).start == bound;
+            is_spanned(hole.start) && !has_a_top_below(hole.start) || is_spanned(hole.end)
         })
     }
 
-    /// Says whether a span is of several lanes.
-    pub(crate) fn crosses_a_lane(&self, span: &Range<u64>) -> bool {
-        self.lane_bounds(span.start).end < span.end
+    /// Says whether a table may stand that spans no area: one of several lanes, or of a top.
+    pub(crate) fn may_keep_table_of(&self, span: &Range<u64>) -> bool {
+        let lanes = self.lane_rooms();
+        let has_a_top = lanes.is_some_and(|lanes| lanes.between_tops(span.start).end < span.end);
+        has_a_top || self.lane_bounds(span.start).end < span.end
     }
 
     /// Takes away the tables that holders of parts left standing, if there are any; called without a lock.

@@ -38,6 +38,7 @@
 
 use super::annexes::{self, Annexes};
 use super::own_lane::OwnLane;
+use super::request::HUGE_BYTES;
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use crate::translations::lanes::{Row, Shape};
@@ -245,6 +246,22 @@ impl<P: System> LaneRooms<P> {
     /// Says whether a lane begins or ends there.
     pub(super) fn is_bound(&self, address: u64) -> bool {
         self.lane(address).bounds.start == address && address != 0
+    }
+
+    /// Bytes of the *top* of a CPU's range, in which the kernel chooses no place (`place`).
+    pub(super) const TOP_BYTES: u64 = HUGE_BYTES;
+
+    /// Returns what lies between the tops of CPUs' ranges around an address, which lies behind the last one below.
+    pub(super) fn between_tops(&self, address: u64) -> Range<u64> {
+        let all = self.all();
+        let end_of = |address: u64| self.shape.range_of(self.shape.lane(self.shape.number_of(address))).end;
+        let below = match address {
+            _ if address >= all.end => all.end,
+            _ if address < end_of(all.start) => 0,
+            _ => self.bounds(address).start,
+        };
+        let above = if address < all.end { end_of(address.max(all.start)) - Self::TOP_BYTES } else { u64::MAX };
+        below..above
     }
 
     /// Returns the table of the lane that an address lies in; `own` is that of the rest.

@@ -10,9 +10,9 @@
 //! used its range (`translations::lanes`, which says where ranges lie).
 
 use super::Space;
+use super::credits;
+use super::lane_rooms::{self, LaneRooms};
 use super::map_lock::MapLock;
-use super::request::HUGE_BYTES;
-use super::{credits, lane_rooms};
 use crate::addr::PAGE;
 use crate::design::Design;
 use crate::limits::{Limits, PlacementPolicy};
@@ -38,7 +38,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let own = self.lanes().shape().filter(|_| is_spread)?.range_of(P::cpu());
         // An area that reaches its lane's bound is everybody's (N2 of `lane_rooms`). What is left free is more than the
         // gap that the lowest stack above wants.
-        let own = if D::Lock::DIVIDES { own.start..own.end - HUGE_BYTES } else { own };
+        let own = if D::Lock::DIVIDES { own.start..own.end - LaneRooms::<P>::TOP_BYTES } else { own };
         (room.start <= own.start && own.end <= room.end).then_some(own)
     }
 }

@@ -13,7 +13,8 @@
 //!   freely (`Design::FILLS_FREELY`), an empty one is filled by compare-and-swap and needs no lock.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
-//! * I4 the tables of a space, but for the root, each span a byte of some area: whoever empties a range takes those
+//! * I4 the tables of a space, but for the root, each span a byte of some area, or the top of a CPU's range
+//!   (`space::holes`): whoever empties a range takes those
 //!   away that stand there for nothing, so that the next one needs to look at its own range alone. In a space without
 //!   areas a leaf table stays as long as it counts something (`counted`), and those above it as the space does.
 

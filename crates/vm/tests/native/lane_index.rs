@@ -4,7 +4,10 @@
 use crate::world::{Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
-use faultless_vm::{AddressRange, Guest, Limits, PAGE, PlacementPolicy, Protection, SpaceRef, VirtAddr};
+use faultless_vm::{
+    AddressRange, Event, Guest, Limits, PAGE, PlacementPolicy, Protection, RemapPlacement, RemapRequest, SpaceRef,
+    VirtAddr,
+};
 use std::ops::Range;
 use std::sync::Barrier;
 
@@ -199,5 +202,45 @@ for_each_design!(named_addresses_side_by_side_lose_nothing, D, {
             let across = if round % 8 == 7 { own..own + (2 << 20) + PAGE } else { own..own + (2 << 20) };
             space.munmap(AddressRange::new(VirtAddr::new(across.start), across.end - across.start)).expect("valid");
         }
+    });
+});
+
+// Two leaf tables a round: what is above them has the top of the CPU's range, for whoever has a part and for whoever has
+// everything.
+for_each_design!(tables_above_the_leaves_stay_where_a_cpu_maps_again, D, {
+    const NR_ROUNDS: u64 = 12;
+    let all_came = Barrier::new(NR_THREADS);
+    with_threads::<D>(|world, space, thread| {
+        all_came.wait();
+        let freed = || world.vm.events().total(Event::TablesFreed);
+        let guest = Guest::new(space);
+        let before = freed();
+        all_came.wait();
+        for round in 0..NR_ROUNDS {
+            let place = space.mmap(&anonymous(None, 4 << 20)).expect("room");
+            for page in [place, VirtAddr::new(place.get() + (2 << 20))] {
+                assert!(guest.store(page, round).is_ok(), "just mapped");
+            }
+            let all = AddressRange::new(place, 4 << 20);
+            let rest = match round % 2 {
+                0 => all,
+                // Has everything.
+                _ => {
+                    let placement = RemapPlacement::InPlace;
+                    let request = RemapRequest { old: all, new_len_bytes: PAGE, placement, keeps_source: false };
+                    space.mremap(&request).expect("it shrinks");
+                    AddressRange::new(place, PAGE)
+                }
+            };
+            space.munmap(rest).expect("valid");
+        }
+        all_came.wait();
+        if D::NAME == "faultless" {
+            assert_eq!(freed() - before, 2 * NR_ROUNDS * NR_THREADS as u64);
+        }
+        if thread == 0 {
+            world.check("tops have tables");
+        }
+        all_came.wait();
     });
 });
