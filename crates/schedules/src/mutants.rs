@@ -158,6 +158,8 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("tables without an RCU section", PutBack(M::TablesUnheld, "design::speculation")),
     reviewed("index nodes without an RCU section", PutBack(M::NodesUnheld, "design::spf_srcu, design::vma_lock")),
     reviewed("lookers on other CPUs are not waited for", PutBack(M::LookersIgnored, "space: no grace period")),
+    reviewed("lookers in a lane are not noted", PutBack(M::LaneLookersUnnoted, "index, space::lane_rooms"))
+        .rare(&["busy"]),
     reviewed("lookup without the index lock", PutBack(M::IndexReadUnlocked, "design::spf_v11")),
     reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
     reviewed("a change does not wait for faults", PutBack(M::FaultsUnawaited, "design::faultless")),

@@ -7,6 +7,7 @@
 //!
 //! # Word first
 //! 0: nobody has looked. `n + 1`: the one CPU that has. [`MANY`]: any may look; this stays until [`Lookers::forget`].
+//! Before it comes [`COMING`], and a fence between both.
 //!
 //! # Race: a CPU looks for the first time
 //! ```text
@@ -16,15 +17,19 @@
 //! look it up, use it                    word = 0, or r + 1? free it
 //! ```
 //! Of the two fences one comes first. The looker's: the remover reads `c + 1`, which is its own only if both are on one
-//! CPU, and there the section is over, or many. The remover's: the lookup sees the removal. A looker who reads that
-//! another one has written `many` has a fence of its own behind that. Forbidden: found and freed. Model:
-//! `tests/models/lookers.rs`.
+//! CPU, and there the section is over, or many. The remover's: the lookup sees the removal. Forbidden: found and freed.
+//!
+//! A looker who is in a section already ([`Lookers::note`]) fences only if its CPU is not the one that has looked, and
+//! many have not been noted yet. Its own CPU fenced when it became that one. And whoever notes many has fenced before:
+//! if the remover missed that, its fence came first, so what it removed was gone when many were noted, and whoever
+//! reads that (Acquire) sees it gone. Model: `tests/models/lookers.rs`.
 
 use crate::{Rcu, RcuGuard};
 use faultless_platform::{Atomic, Ordering, Processor};
 
 const NOBODY: u32 = 0;
 const MANY: u32 = u32::MAX;
+const COMING: u32 = MANY - 1;
 
 /// See the module.
 ///
@@ -68,20 +73,43 @@ impl<P: Processor> Lookers<P> {
         rcu.read_fenced()
     }
 
+    /// As [`Lookers::read`], for a caller who is in a section already.
+    #[inline]
+    pub fn note(&self) {
+        let own = own::<P>();
+        // ORDER: Acquire pairs with the Release in `let_many_in`; forbids found and freed.
+        let seen = self.word.load(Ordering::Acquire);
+        if seen != own && seen != MANY {
+            self.join(own);
+        }
+    }
+
     #[cold]
     fn join(&self, own: u32) {
-        // Relaxed: as in `read`.
-        if self.word.compare_exchange(NOBODY, own, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            self.word.store(MANY, Ordering::Relaxed);
+        // Relaxed: the fence orders it.
+        match self.word.compare_exchange(NOBODY, own, Ordering::Relaxed, Ordering::Relaxed) {
+            // ORDER: pairs with the fence in `may_be_elsewhere`; forbids found and freed (module table).
+            Ok(_) => P::fence(Ordering::SeqCst),
+            Err(_) => self.let_many_in(),
         }
     }
 
     /// Lets any CPU look, in plain RCU sections, from now on.
     pub fn let_many_in(&self) {
         // Relaxed: the fence orders it.
-        self.word.store(MANY, Ordering::Relaxed);
+        self.word.store(COMING, Ordering::Relaxed);
         // ORDER: pairs with the fence in `may_be_elsewhere`; forbids found and freed (module table).
         P::fence(Ordering::SeqCst);
+        // ORDER: Release pairs with the Acquire in `note`.
+        self.word.store(MANY, Ordering::Release);
+    }
+
+    /// Says whether no CPU but the calling one has looked; a hint. For a caller who sets aside what it may need.
+    #[inline]
+    pub fn are_the_callers(&self) -> bool {
+        // Relaxed: a hint.
+        let seen = self.word.load(Ordering::Relaxed);
+        seen == NOBODY || seen == own::<P>()
     }
 
     /// Says whether a CPU other than the caller's may look, or have looked, at what the caller has made unreachable.

@@ -181,13 +181,13 @@ fn mmap_sem_costs_what_its_table_says() {
         include_str!("../src/design/mmap_sem.rs"),
         &[
             ("fault", [48, 3, 3, 5]),
-            ("mmap", [40, 3, 2, 8]),
+            ("mmap", [38, 3, 2, 8]),
             ("mprotect", [61, 3, 2, 7]),
-            ("mprotect back", [59, 4, 1, 7]),
+            ("mprotect back", [56, 4, 1, 7]),
             ("madvise dontneed", [13, 4, 0, 4]),
             ("mremap move", [263, 7, 14, 14]),
             ("munmap", [37, 4, 1, 8]),
-            ("brk up", [47, 3, 2, 9]),
+            ("brk up", [45, 3, 2, 9]),
             ("brk down", [43, 4, 1, 9]),
             ("fork, child ends", [656 + DEBUG_LOOKS, 6, 9, 4]),
         ],
@@ -197,13 +197,13 @@ fn mmap_sem_costs_what_its_table_says() {
 /// What the versions with an index lock and references cost: they differ only where they meet a busy lock.
 const SPF_WITH_INDEX_LOCK: &[Row] = &[
     ("fault", [63, 5, 7, 7]),
-    ("mmap", [45, 5, 2, 10]),
+    ("mmap", [43, 5, 2, 10]),
     ("mprotect", [70, 5, 3, 9]),
-    ("mprotect back", [69, 6, 3, 9]),
+    ("mprotect back", [66, 6, 3, 9]),
     ("madvise dontneed", [13, 4, 0, 4]),
     ("mremap move", [274, 11, 15, 18]),
     ("munmap", [43, 6, 2, 10]),
-    ("brk up", [52, 5, 2, 11]),
+    ("brk up", [50, 5, 2, 11]),
     ("brk down", [49, 6, 2, 11]),
     ("fork, child ends", [664 + DEBUG_LOOKS, 6, 10, 6]),
 ];
@@ -309,7 +309,7 @@ fn shared_writes_of_a_pair<D: Design<Count>>(placement: PlacementPolicy, semapho
     result.into_inner().expect("no panic")
 }
 
-// The table of parts, the index and the counters are the lane's or the CPU's. What is left is in the test.
+// The table of parts, the index and the counters are the lane's or the CPU's.
 #[test]
 fn map_calls_in_two_lanes_write_no_line_in_common() {
     let in_lanes = |semaphore: &str| {
@@ -319,7 +319,7 @@ fn map_calls_in_two_lanes_write_no_line_in_common() {
     // What counts is whether another CPU ever used a line: it looked whether this one is in an RCU section.
     let (bravo, word) = (in_lanes("rwsem-v8+bravo"), in_lanes("rwsem-v8"));
     println!("in two lanes: {bravo} writes to lines that others use with readers in a table, {word} without");
-    assert_eq!((bravo, word), (4, 8));
+    assert_eq!((bravo, word), (0, 4));
 }
 
 #[test]
@@ -328,13 +328,13 @@ fn vma_lock_costs_what_its_table_says() {
         include_str!("../src/design/vma_lock.rs"),
         &[
             ("fault", [55, 3, 4, 5]),
-            ("mmap", [42, 3, 2, 8]),
+            ("mmap", [40, 3, 2, 8]),
             ("mprotect", [64, 6, 2, 7]),
-            ("mprotect back", [62, 7, 1, 7]),
+            ("mprotect back", [59, 7, 1, 7]),
             ("madvise dontneed", [13, 4, 0, 4]),
             ("mremap move", [265, 9, 14, 14]),
             ("munmap", [38, 5, 1, 8]),
-            ("brk up", [49, 3, 2, 9]),
+            ("brk up", [47, 3, 2, 9]),
             ("brk down", [44, 5, 1, 9]),
             ("fork, child ends", [660 + DEBUG_LOOKS, 8, 9, 6]),
         ],
@@ -347,13 +347,13 @@ fn faultless_costs_what_its_table_says() {
         include_str!("../src/design/faultless.rs"),
         &[
             ("fault", [51, 1, 4, 1]),
-            ("mmap", [43, 3, 2, 8]),
+            ("mmap", [41, 3, 2, 8]),
             ("mprotect", [80, 4, 4, 7]),
-            ("mprotect back", [78, 5, 4, 7]),
+            ("mprotect back", [75, 5, 4, 7]),
             ("madvise dontneed", [14, 4, 0, 4]),
             ("mremap move", [285, 7, 18, 14]),
             ("munmap", [46, 4, 3, 8]),
-            ("brk up", [50, 3, 2, 9]),
+            ("brk up", [48, 3, 2, 9]),
             ("brk down", [51, 4, 3, 9]),
             ("fork, child ends", [668 + DEBUG_LOOKS, 6, 11, 8]),
         ],
@@ -366,14 +366,14 @@ fn spf_srcu_costs_what_its_table_says() {
         include_str!("../src/design/spf_srcu.rs"),
         &[
             ("fault", [68, 1, 8, 3]),
-            ("mmap", [43, 3, 2, 8]),
+            ("mmap", [41, 3, 2, 8]),
             ("mprotect", [68, 3, 3, 7]),
-            ("mprotect back", [64, 4, 3, 7]),
+            ("mprotect back", [61, 4, 3, 7]),
             ("madvise dontneed", [13, 4, 0, 4]),
             // A refill of the areas' magazine falls to this call.
             ("mremap move", [266, 7, 15, 14]),
             ("munmap", [38, 4, 2, 8]),
-            ("brk up", [50, 3, 2, 9]),
+            ("brk up", [48, 3, 2, 9]),
             ("brk down", [44, 4, 2, 9]),
             ("fork, child ends", [663 + DEBUG_LOOKS, 6, 10, 6]),
         ],

@@ -69,6 +69,8 @@ pub enum Mutant {
     NodesUnheld,
     /// Nodes, areas and tables are freed at once also where other CPUs look without the semaphore.
     LookersIgnored,
+    /// Whoever looks into a lane's index does not note it: what others take away there is used again at once.
+    LaneLookersUnnoted,
     /// A speculative fault looks the index up without its lock.
     IndexReadUnlocked,
     /// A change does not wait for the faults that began before it was announced.
@@ -176,7 +178,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 76] = [
+    pub const ALL: [Self; 77] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -204,6 +206,7 @@ impl Mutant {
         Self::TablesUnheld,
         Self::NodesUnheld,
         Self::LookersIgnored,
+        Self::LaneLookersUnnoted,
         Self::IndexReadUnlocked,
         Self::FaultsUnawaited,
         Self::AnnouncementIgnored,
@@ -285,6 +288,7 @@ impl Mutant {
             Self::TablesUnheld => "tables-unheld",
             Self::NodesUnheld => "nodes-unheld",
             Self::LookersIgnored => "lookers-ignored",
+            Self::LaneLookersUnnoted => "lane-lookers-unnoted",
             Self::IndexReadUnlocked => "index-read-unlocked",
             Self::FaultsUnawaited => "faults-unawaited",
             Self::AnnouncementIgnored => "announcement-ignored",

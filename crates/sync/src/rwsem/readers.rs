@@ -59,12 +59,17 @@ impl<P: Processor> ReaderTable<P> {
         nr_drawn.wrapping_mul(self.places.len() as u32).wrapping_add(own as u32)
     }
 
-    /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right: it is a guess
-    /// that others make a different one.
+    /// Returns where a reader of the semaphore with that `scatter` looks for room. Any place is right. A semaphore's
+    /// readers on different CPUs have different ones, if there are so many; and so have readers of semaphores that each
+    /// of them made as its first, or as its n-th, as processes make theirs.
     pub(super) fn guess(&self, scatter: u32) -> usize {
-        let thread = P::try_cpu().unwrap_or_else(|| P::current().bits());
-        // Fibonacci hashing: neighbouring CPUs and neighbouring locks get places far apart.
-        let mixed = (thread ^ (scatter as usize).rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
-        (mixed >> (usize::BITS / 2)) & (self.places.len() - 1)
+        let nr_drawn = scatter as usize / self.places.len();
+        let thread = P::try_cpu().unwrap_or_else(|| mixed(P::current().bits()));
+        mixed(nr_drawn).wrapping_add(thread) & (self.places.len() - 1)
     }
+}
+
+/// Fibonacci hashing: neighbouring numbers come far apart.
+const fn mixed(number: usize) -> usize {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize) >> (usize::BITS / 2)
 }

@@ -48,6 +48,24 @@ fn look_inside_another_section(shared: &Shared) {
     look(shared);
 }
 
+/// Notes itself in a section that began before, with a fence that is too early.
+fn note_inside_a_section(shared: &Shared) {
+    let _section = shared.rcu.read();
+    shared.lookers.note();
+    find(shared);
+}
+
+fn note_twice(shared: &Shared) {
+    note_inside_a_section(shared);
+    note_inside_a_section(shared);
+}
+
+/// The remover's own looks don't count.
+fn note_and_free(shared: &Shared) {
+    note_inside_a_section(shared);
+    free(shared);
+}
+
 fn let_many_in(shared: &Shared) {
     shared.lookers.let_many_in();
     // ORDER: hands on that any section does.
@@ -100,6 +118,14 @@ pub fn nothing_is_freed_under_one_who_looks() {
 pub fn one_who_finds_another_has_a_fence_of_its_own() {
     race(Some(3), shared::<3>, [free, look, look], |_| ());
     race(Some(3), shared::<3>, [free, look, look_inside_another_section], |_| ());
+}
+
+#[test]
+pub fn one_who_is_noted_in_a_section_is_seen() {
+    race(None, shared::<2>, [free, note_inside_a_section], |_| ());
+    race(Some(4), shared::<2>, [note_and_free, note_twice], |_| ());
+    race(Some(3), shared::<3>, [free, note_inside_a_section, note_inside_a_section], |_| ());
+    race(Some(3), shared::<3>, [note_and_free, note_inside_a_section, look], |_| ());
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn find<P: System, S: RwSemaphore<P>, K: Variant>(
     // A change of other addresses may cut the area between the lookup and the look at its bounds.
     const NR_LOOKS: u32 = 3;
     for _ in 0..NR_LOOKS {
-        let entry = space.area_containing(fault.address.get())?;
+        let entry = space.area_containing_unlocked(fault.address.get())?;
         // SAFETY: found in the caller's RCU section, so not freed before it ends.
         let area = unsafe { entry.area.as_ref() };
         let changes = mutant!(AnnouncementIgnored, area.state.is_made() => false);

@@ -196,7 +196,12 @@ impl<P: System, T> Index<P, T> {
 
     /// Returns how many nodes an edit needs at most, also one that adds areas.
     pub(crate) fn nr_nodes_for_edit(&self) -> usize {
-        (self.nr_levels() + 2) * NODES_PER_LEVEL
+        Self::nr_nodes_in_levels(self.nr_levels())
+    }
+
+    /// As [`Index::nr_nodes_for_edit`], of an index of so many levels.
+    pub(crate) const fn nr_nodes_in_levels(nr_levels: usize) -> usize {
+        (nr_levels + 2) * NODES_PER_LEVEL
     }
 }
 

@@ -12,6 +12,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, CachePadded, Ordering, TouchKind};
+use faultless_sync::Lookers;
 
 /// A leaf, and where it is in its parent.
 pub(super) struct Finger<P: System> {
@@ -111,13 +112,22 @@ impl<P: System> FingerCell<P> {
 /// What an index is, whatever its areas are.
 pub(super) struct Head<P: System> {
     pub(super) root: P::AtomicPtr<Node<P>>,
+    /// Beside the root, which they read.
+    pub(super) lookers: Lookers<P>,
+    /// Whether what came last became part of an area: a hint, which changes seldom.
+    pub(super) grows: P::AtomicBool,
     pub(super) finger: CachePadded<FingerCell<P>>,
 }
 
 impl<P: System> Head<P> {
     pub(super) fn new() -> Self {
         let root = P::AtomicPtr::new(core::ptr::null_mut());
-        Self { root, finger: CachePadded::new(FingerCell::new()) }
+        Self {
+            root,
+            lookers: Lookers::new(),
+            grows: P::AtomicBool::new(false),
+            finger: CachePadded::new(FingerCell::new()),
+        }
     }
 
     /// Returns the slot of a leaf that `choose` leads to, which is told where to begin; and leaves the finger there.

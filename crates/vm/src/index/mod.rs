@@ -19,7 +19,8 @@
 //! * I1 slots are sorted and disjoint; between edits, an inner slot's bounds are those of its first and last area.
 //! * I2 of a node that can be reached from the root, only inner slots' words change: the child, its bounds, its holes.
 //!   So an area's bounds and its pointer belong together, and every child that a reader finds is a node.
-//! * I3 a replaced node is freed after a grace period, or at once where nobody looks beside the writer.
+//! * I3 a replaced node is freed after a grace period, or at once where nobody looks beside the writer: the caller says
+//!   so, by [`Index::may_be_looked_at`] if all who look there without the writers' lock note it.
 //! * I4 writers are serialised by the caller (the address space's lock, or that of parts), from an edit's preparation
 //!   to its commit.
 //!
@@ -69,6 +70,7 @@ pub use writer::{Around, Writer};
 
 use crate::system::System;
 use core::ptr::NonNull;
+use faultless_platform::{Atomic, Ordering, mutant};
 use head::{Head, root_in_force};
 use node::{NodeSlot, Place};
 
@@ -131,6 +133,45 @@ impl<P: System, T> Index<P, T> {
     #[inline]
     fn root(&self) -> Option<&Node<P>> {
         root_in_force(&self.head)
+    }
+
+    /// Notes that the calling CPU looks beside the writers, in an RCU section.
+    #[inline]
+    pub(crate) fn note_looker(&self) {
+        mutant!(LaneLookersUnnoted, self.head.lookers.note() => ());
+    }
+
+    /// Notes that any CPU may be at what is put into the index.
+    pub(crate) fn note_all_lookers(&self) {
+        self.head.lookers.let_many_in();
+    }
+
+    /// Says whether another CPU may be looking at what the writer has taken away, if all who look note that.
+    #[inline]
+    pub(crate) fn may_be_looked_at(&self) -> bool {
+        self.head.lookers.may_be_elsewhere()
+    }
+
+    /// Says whether what came last became part of an area; a hint.
+    #[inline]
+    pub(crate) fn grows(&self) -> bool {
+        // Relaxed: a hint.
+        self.head.grows.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether what comes becomes part of an area; the writer.
+    #[inline]
+    pub(crate) fn note_growth(&self, grows: bool) {
+        if self.grows() != grows {
+            // Relaxed: a hint.
+            self.head.grows.store(grows, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether no CPU but the calling one has looked; a hint to whoever is not the writer.
+    #[inline]
+    pub(crate) fn is_the_callers(&self) -> bool {
+        self.head.lookers.are_the_callers()
     }
 }
 

@@ -42,17 +42,17 @@ pub(super) struct MoveNodes<'a, P: System> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Sets aside what an annex may take that is made around an address, if one may be.
     pub(super) fn reserve_annex(&self, near: VirtAddr) -> Option<MoveNodes<'_, P>> {
-        let lanes =
-            self.lane_rooms().filter(|lanes| lanes.is_in_a_piece(near.get()) && lanes.annexes().are_wanted())?;
-        let reserve = |index: &Index<P, Area<P, D>>| {
-            let nr_nodes = {
-                let _beside = self.look_beside();
-                index.nr_nodes_for_edit()
-            };
+        self.lane_rooms().filter(|lanes| lanes.is_in_a_piece(near.get()) && lanes.annexes().are_wanted())?;
+        let nr_levels = {
+            let _beside = self.look_beside();
+            self.index.nr_levels()
+        };
+        let reserve = |nr_levels: usize| {
+            let nr_nodes = Index::<P, Area<P, D>>::nr_nodes_in_levels(nr_levels);
             Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_nodes).ok()
         };
-        let into = reserve(lanes.index_of_annex(lanes.annexes().nr().min(P::nr_cpus() - 1)))?;
-        Some(MoveNodes { into, out_of: reserve(&self.index)? })
+        // The annex that comes is empty.
+        Some(MoveNodes { into: reserve(0)?, out_of: reserve(nr_levels)? })
     }
 
     /// Gives a part that is chosen an annex, or more room in the one that it lies in; the caller has the lock of the
@@ -123,6 +123,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut added = lanes.index_of_annex(annex).prepare_from(span.clone(), once(area), into)?;
         let mut taken = self.index.prepare_from(span, empty::<IndexEntry<Area<P, D>>>(), out_of)?;
         lanes.note_used();
+        // Who found the area in the common index is noted nowhere.
+        lanes.index_of_annex::<Area<P, D>>(annex).note_all_lookers();
         D::update_index(self, || {
             added.commit(|| self.is_looked_at());
             annexes.publish(annex, &bounds);

@@ -98,7 +98,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let no_room = CallError::NoRoom { len_bytes: added.len_bytes() };
         // As Linux: one page above the new end stays free, below a stack more.
         if let Some(next) = self.first_ending_after(added.start())
-            && added.end() + PAGE > self.start_with_gap(&next)
+            && added.end() + PAGE > next.start_with_gap()
         {
             return Err(no_room);
         }

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A table goes with the last area that has a part of what it translates: the index says where holes are, and the
-//! translations free what lies wholly in one (I4 of `table`). Where mappings are spread, those tables that a CPU's range
-//! needs at its *top* stay as long as the space, one of each level, because that CPU maps there again and again.
+//! translations free what lies wholly in one (I4 of `table`). Where mappings are spread, those tables that a CPU's
+//! range needs at its *top* stay as long as the space, one of each level, because that CPU maps there again and again.
 
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
@@ -18,16 +18,25 @@ use crate::translations::table::Tables;
 use core::ops::Range;
 use faultless_platform::mutant;
 
+/// What a remover knows of the hole that its range left.
+struct LeftHole {
+    /// As it was when the range left the index.
+    hole: Option<Range<u64>>,
+    /// Whether there may be leaf tables that have a part of the range.
+    has_leaves: bool,
+}
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries of a range that is not mapped any more, drops what they held, and takes away the tables that
-    /// it leaves empty. The index says where the holes are, unless the caller names the one that the range lies in.
-    /// `pause` is called between one leaf table that holds pages and the next, without a lock.
+    /// it leaves empty. The index says where the holes are, unless the caller knows in which one the range lay when it
+    /// left the index. `pause` is called between one leaf table that holds pages and the next, without a lock.
     pub(super) fn zap_and_prune(&self, range: PageRange, hole: Option<Range<u64>>, pause: &mut dyn FnMut()) {
         // Others who find nothing mapped there wait (`removal`), or have no part of it (R1 of `ranges`).
         let mut gather = Gather::of_its_only_zapper(&self.translations, range);
-        self.translations.zap_into(range, Emptied::All, &mut gather, pause);
+        let has_leaves = self.translations.zap_into(range, Emptied::All, &mut gather, pause);
         match hole {
-            Some(hole) => self.translations.prune(range.numbers(), hole, &mut gather),
+            Some(hole) if !D::Lock::DIVIDES => self.translations.prune(range.numbers(), hole, &mut gather),
+            Some(hole) => self.prune_part_of(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather),
             None => self.prune_into(range, &mut gather),
         }
     }
@@ -43,7 +52,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut range = range.numbers();
         if let Some(left_over) = self.lock.left_over() {
             if self.lock.is_divided() {
-                return self.prune_part(range, left_over, gather);
+                return self.prune_part(range, LeftHole { hole: None, has_leaves: true }, left_over, gather);
             }
             range = left_over.taken_with(range);
         }
@@ -70,31 +79,37 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// As [`Space::prune_part`], of a range that left the index in this hole; says whether it had leaf tables.
+    fn prune_part_of(&self, range: Range<u64>, left: LeftHole, gather: &mut Gather<'_, P>) {
+        if let Some(left_over) = self.lock.left_over() {
+            self.prune_part(range, left, left_over, gather);
+        }
+    }
+
     /// Takes away the tables of a hole that touch `range`, which is one and which the caller has a part of the space's
     /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
-    fn prune_part(&self, range: Range<u64>, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
-        let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole);
-        let may_matter = || {
-            let _beside = self.look_beside();
-            let hole = self.hole_around(range.start);
-            // Where a leaf table spans a bound, a hole may leave one behind that has no table to itself.
-            spanned(&hole).is_some() || self.may_leave_crossing(&hole)
-        };
-        // What spans tables in full matters in any hole.
-        if spanned(&range).is_none() && !may_matter() {
-            return;
-        }
-        let edit = self.lock.edit(VirtAddr::new(range.start));
-        let own = edit.as_ref().and_then(|held| self.own_lane(range.start, held));
-        let hole = match mutant!(HoleBeyondLane, own => None) {
-            Some(lane) => lane.hole_around(range.start),
+    fn prune_part(&self, range: Range<u64>, left: LeftHole, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
+        let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole, left.has_leaves);
+        // Whoever makes that hole larger comes after the caller, and sees all of it.
+        let seen = match left.hole {
+            Some(hole) => self.of_lane(range.start, hole),
             None => {
                 let _beside = self.look_beside();
                 self.hole_around(range.start)
             }
         };
-        let free = self.lane_rooms().map_or(0..u64::MAX, |lanes| lanes.between_tops(range.start));
-        let hole = hole.start.max(free.start)..hole.end.min(free.end);
+        if spanned(&seen).is_none() && !self.may_leave_crossing(&seen) {
+            return;
+        }
+        let edit = self.lock.edit(VirtAddr::new(range.start));
+        let own = edit.as_ref().and_then(|held| self.own_lane(range.start, held));
+        let hole = match mutant!(HoleBeyondLane, own => None) {
+            Some(lane) => self.between_tops(range.start, lane.hole_around(range.start)),
+            None => {
+                let _beside = self.look_beside();
+                self.hole_around(range.start)
+            }
+        };
         if self.may_leave_crossing(&hole) {
             left_over.note_crossing(&range);
         }
@@ -108,12 +123,25 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Returns the hole that holds `address`, as far as it lies in the lane.
+    /// Returns the hole that holds `address`, as far as it lies in the lane, and not in its top.
     fn hole_around(&self, address: u64) -> Range<u64> {
         let bounds = mutant!(HoleBeyondLane, self.lane_bounds(address) => 0..u64::MAX);
         let below = self.last_area_starting_before(address, bounds.start).map_or(bounds.start, |entry| entry.end);
         let above = self.first_area_ending_after(address, bounds.end);
-        below..above.map_or(bounds.end.min(USER_END + PAGE), |entry| entry.start)
+        let end = above.map_or(bounds.end.min(USER_END + PAGE), |entry| entry.start);
+        self.between_tops(address, below..end)
+    }
+
+    /// Returns what a hole around an address has in the lane, and not in its top.
+    fn of_lane(&self, address: u64, hole: Range<u64>) -> Range<u64> {
+        let bounds = mutant!(HoleBeyondLane, self.lane_bounds(address) => 0..u64::MAX);
+        self.between_tops(address, hole.start.max(bounds.start)..hole.end.min(bounds.end))
+    }
+
+    fn between_tops(&self, address: u64, hole: Range<u64>) -> Range<u64> {
+        let Some(lanes) = mutant!(HoleBeyondLane, self.lane_rooms() => None) else { return hole };
+        let free = lanes.between_tops(address);
+        hole.start.max(free.start)..hole.end.min(free.end)
     }
 
     /// Says whether a hole reaches a lane's bound that a table spans which goes some day.

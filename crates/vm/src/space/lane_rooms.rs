@@ -20,6 +20,9 @@
 //! * N4 an edit of several indexes is made by who has everything. Where an area goes from one index to another, it is
 //!   added before it is taken away.
 //! * N5 `are_crossed` and `are_used` only come true: the first by who has everything, the other by who adds an area.
+//! * N6 whoever looks into a lane's index, but under the lock of its edits or while he keeps out all who have parts,
+//!   notes that first ([`Looks`]). So the holder of that lock sees whether what he takes away may be in use on another
+//!   CPU; if not, it is used again at once, and there is no fault to wait for.
 //!
 //! # Races
 //! | race | why it is sound |
@@ -29,6 +32,10 @@
 //! | it looks in the common index for an area that crosses | inside an RCU section: a holder of the rest may edit that index, but no area that crosses |
 //! | a lookup without a lock, beside an edit of several indexes | it may miss an area on its way from one to the other, and goes on under the lock, as after every miss; one that it finds is announced |
 //! | it does not see `are_crossed`, or `are_used` | as above |
+//! | a CPU looks into a lane beside an edit that frees at once | it is noted, or sees the edit (`sync::Lookers`); who is noted is so for good |
+//! | an area comes into an annex along with it, beside a fault that found it in the common index | that annex is one in which any CPU has looked, from its beginning |
+//! | lanes come, beside a fault that found an area of theirs in the common index | who lets them come awaits such faults (`spreading`) |
+//! | a lookup without a lock, in a section that began while somebody had everything, and ends behind an edit by the holder of a part | it notes itself whoever has what ([`Looks::Beside`]) |
 //! | two lanes' parts free tables | each only such as lie in its own lane (`holes`); a table that spans a bound waits for who has everything |
 //! | lanes come, and areas into their indexes | `spreading` |
 //! | a search of all room beside edits of other lanes | what it finds beyond its own lane is no part (N2): it is searched again with everything held |
@@ -102,6 +109,15 @@ impl<P: System> Copy for LaneRooms<P> {}
 unsafe impl<P: System> Send for LaneRooms<P> {}
 // SAFETY: as above.
 unsafe impl<P: System> Sync for LaneRooms<P> {}
+
+/// Whether others may edit lanes' indexes beside a lookup.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// Nobody does before the caller, who holds something, lets go of it.
+    Alone,
+    /// Holders of parts may: lookers are noted (N6).
+    Beside,
+}
 
 /// An address's lane: its bounds, and its room if it is not the rest.
 struct Lane<'a, P: System> {
@@ -302,12 +318,22 @@ fn index_of<P: System, T>(room: &LaneRoom<P>) -> &Index<P, T> {
     room.index.of_areas()
 }
 
+/// Returns a room's index to whoever looks something up there.
+#[inline]
+fn seen<P: System, T>(room: &LaneRoom<P>, looks: Looks) -> &Index<P, T> {
+    let index = index_of(room);
+    if looks == Looks::Beside {
+        index.note_looker();
+    }
+    index
+}
+
 /// The lookups of all indexes as one; they are made as those of one index.
 impl<P: System> LaneRooms<P> {
     #[inline]
-    pub(super) fn containing<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
+    pub(super) fn containing<T>(&self, common: &Index<P, T>, address: u64, looks: Looks) -> Option<IndexEntry<T>> {
         let Some(room) = self.room_at(address) else { return common.containing(address) };
-        let own = index_of(room).containing(address);
+        let own = seen(room, looks).containing(address);
         if own.is_none() && self.flags().are_crossed() { common.containing(address) } else { own }
     }
 
@@ -315,32 +341,37 @@ impl<P: System> LaneRooms<P> {
     pub(super) fn first_ending_after<T>(
         &self,
         common: &Index<P, T>,
-        address: u64,
-        limit: u64,
+        (address, limit): (u64, u64),
+        looks: Looks,
     ) -> Option<IndexEntry<T>> {
-        self.first_ending_after_from(&self.lane(address), common, address, limit)
+        self.first_ending_after_from(&self.lane(address), common, (address, limit), looks)
     }
 
     /// As [`LaneRooms::first_ending_after`], if the area starts in the lane of `address`.
     #[inline]
-    pub(super) fn first_of_lane_ending_after<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
+    pub(super) fn first_of_lane_ending_after<T>(
+        &self,
+        common: &Index<P, T>,
+        address: u64,
+        looks: Looks,
+    ) -> Option<IndexEntry<T>> {
         let lane = self.lane(address);
-        self.first_ending_after_from(&lane, common, address, lane.bounds.end)
+        self.first_ending_after_from(&lane, common, (address, lane.bounds.end), looks)
     }
 
     fn first_ending_after_from<T>(
         &self,
         lane: &Lane<'_, P>,
         common: &Index<P, T>,
-        address: u64,
-        limit: u64,
+        (address, limit): (u64, u64),
+        looks: Looks,
     ) -> Option<IndexEntry<T>> {
         let starts_below = |limit| move |entry: &IndexEntry<T>| entry.start < limit;
         let flags = self.flags();
         if !flags.are_used() {
             return common.first_ending_after(address).filter(starts_below(limit));
         }
-        let own = lane.room.and_then(|room| index_of::<P, T>(room).first_ending_after(address));
+        let own = lane.room.and_then(|room| seen::<P, T>(room, looks).first_ending_after(address));
         if let Some(own) = own.filter(|own| own.start <= address || !flags.are_crossed()) {
             return Some(own).filter(starts_below(limit));
         }
@@ -353,14 +384,14 @@ impl<P: System> LaneRooms<P> {
         let above = self.numbers(&(lane.bounds.end..limit));
         let mut found = above.filter_map(|number| {
             let room = self.room(number)?;
-            index_of::<P, T>(room).first_ending_after(self.shape.range_of(self.shape.lane(number)).start)
+            seen::<P, T>(room, looks).first_ending_after(self.shape.range_of(self.shape.lane(number)).start)
         });
         if limit <= lane.bounds.end {
             return other;
         }
         let in_annex = |(annex, bounds): (usize, Range<u64>)| {
             let is_above = lane.bounds.end <= bounds.start && bounds.start < limit;
-            is_above.then(|| self.index_of_annex(annex).first_ending_after(bounds.start))?
+            is_above.then(|| seen(self.room_of_annex(annex), looks).first_ending_after(bounds.start))?
         };
         let in_annexes = self.annexes().each().filter_map(in_annex);
         let found = found.next().into_iter().chain(in_annexes).min_by_key(|found| found.start);
@@ -371,32 +402,37 @@ impl<P: System> LaneRooms<P> {
     pub(super) fn last_starting_before<T>(
         &self,
         common: &Index<P, T>,
-        address: u64,
-        limit: u64,
+        (address, limit): (u64, u64),
+        looks: Looks,
     ) -> Option<IndexEntry<T>> {
-        self.last_starting_before_from(&self.lane(address.checked_sub(1)?), common, address, limit)
+        self.last_starting_before_from(&self.lane(address.checked_sub(1)?), common, (address, limit), looks)
     }
 
     /// As [`LaneRooms::last_starting_before`], if the area ends in the lane of the address below.
     #[inline]
-    pub(super) fn last_of_lane_starting_before<T>(&self, common: &Index<P, T>, address: u64) -> Option<IndexEntry<T>> {
+    pub(super) fn last_of_lane_starting_before<T>(
+        &self,
+        common: &Index<P, T>,
+        address: u64,
+        looks: Looks,
+    ) -> Option<IndexEntry<T>> {
         let lane = self.lane(address.checked_sub(1)?);
-        self.last_starting_before_from(&lane, common, address, lane.bounds.start)
+        self.last_starting_before_from(&lane, common, (address, lane.bounds.start), looks)
     }
 
     fn last_starting_before_from<T>(
         &self,
         lane: &Lane<'_, P>,
         common: &Index<P, T>,
-        address: u64,
-        limit: u64,
+        (address, limit): (u64, u64),
+        looks: Looks,
     ) -> Option<IndexEntry<T>> {
         let ends_behind = |limit| move |entry: &IndexEntry<T>| entry.end > limit;
         let flags = self.flags();
         if !flags.are_used() {
             return common.last_starting_before(address).filter(ends_behind(limit));
         }
-        let own = lane.room.and_then(|room| index_of::<P, T>(room).last_starting_before(address));
+        let own = lane.room.and_then(|room| seen::<P, T>(room, looks).last_starting_before(address));
         if let Some(own) = own.filter(|own| own.end >= address || !flags.are_crossed()) {
             return Some(own).filter(ends_behind(limit));
         }
@@ -409,14 +445,14 @@ impl<P: System> LaneRooms<P> {
         let below = self.numbers(&(limit..lane.bounds.start)).rev();
         let mut found = below.filter_map(|number| {
             let room = self.room(number)?;
-            index_of::<P, T>(room).last_starting_before(self.shape.range_of(self.shape.lane(number)).end)
+            seen::<P, T>(room, looks).last_starting_before(self.shape.range_of(self.shape.lane(number)).end)
         });
         if limit >= lane.bounds.start {
             return other;
         }
         let in_annex = |(annex, bounds): (usize, Range<u64>)| {
             let is_below = bounds.end <= lane.bounds.start && bounds.end > limit;
-            is_below.then(|| self.index_of_annex(annex).last_starting_before(bounds.end))?
+            is_below.then(|| seen(self.room_of_annex(annex), looks).last_starting_before(bounds.end))?
         };
         let in_annexes = self.annexes().each().filter_map(in_annex);
         let found = found.next().into_iter().chain(in_annexes).max_by_key(|found| found.end);
@@ -434,39 +470,45 @@ impl<P: System> LaneRooms<P> {
         is_rests: impl FnOnce() -> bool,
     ) -> Option<OwnLane<'a, P, T>> {
         let lane = self.lane(address);
-        let index = match lane.room {
-            Some(room) if held.is_of(room.parts.parts()) && !self.flags().are_crossed() => index_of(room),
-            None if is_rests() => common,
+        let (index, notes_lookers) = match lane.room {
+            Some(room) if held.is_of(room.parts.parts()) && !self.flags().are_crossed() => (index_of(room), true),
+            None if is_rests() => (common, false),
             _ => return None,
         };
-        Some(OwnLane { index, bounds: lane.bounds })
+        Some(OwnLane { index, bounds: lane.bounds, notes_lookers })
     }
 
     /// As [`Index::highest_gap`].
-    pub(super) fn highest_gap<T>(&self, common: &Index<P, T>, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+    pub(super) fn highest_gap<T>(
+        &self,
+        common: &Index<P, T>,
+        len_bytes: u64,
+        room: Range<u64>,
+        looks: Looks,
+    ) -> Option<u64> {
         if !self.flags().are_used() {
             return common.highest_gap(len_bytes, room);
         }
         let mut upper = room.end;
         for number in self.numbers(&room).rev() {
             let Some(lane) = self.room(number) else { continue };
-            let index = index_of::<P, T>(lane);
+            let index = seen::<P, T>(lane, looks);
             let Some(areas) = index.bounds() else { continue };
             // No area that crosses lies between two of the lane's.
             let above = areas.end.max(room.start)..upper;
             let within = areas.start.max(room.start)..areas.end.min(upper);
-            let found = self.gap_in_common(common, len_bytes, above);
+            let found = self.gap_in_common(common, len_bytes, above, looks);
             let found = found.or_else(|| (within.start < within.end).then(|| index.highest_gap(len_bytes, within))?);
             if found.is_some() {
                 return found;
             }
             upper = upper.min(areas.start);
         }
-        self.gap_in_common(common, len_bytes, room.start..upper)
+        self.gap_in_common(common, len_bytes, room.start..upper, looks)
     }
 
     /// Returns the highest gap in a room in which no lane has an area.
-    fn gap_in_common<T>(&self, common: &Index<P, T>, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+    fn gap_in_common<T>(&self, common: &Index<P, T>, len_bytes: u64, room: Range<u64>, looks: Looks) -> Option<u64> {
         if room.start >= room.end {
             return None;
         }
@@ -480,7 +522,8 @@ impl<P: System> LaneRooms<P> {
             // The common index knows nothing of what lies in annexes.
             let taken =
                 self.annexes().each().filter(|(_, bounds)| bounds.start < found + len_bytes && found < bounds.end);
-            let first = taken.filter_map(|(annex, _)| self.index_of_annex::<T>(annex).first_ending_after(found));
+            let first =
+                taken.filter_map(|(annex, _)| seen::<P, T>(self.room_of_annex(annex), looks).first_ending_after(found));
             let lowest = first.filter(|area| area.start < found + len_bytes).map(|area| area.start).min();
             let Some(lowest) = lowest else { return Some(found) };
             if lowest <= room.start {
@@ -530,6 +573,21 @@ impl<P: System> LaneRooms<P> {
             self.note(CROSSED);
         }
         self.note_used();
+    }
+
+    /// Notes that the calling CPU looks at areas around an address.
+    #[inline]
+    pub(super) fn note_looker_at(&self, address: u64) {
+        if let Some(room) = self.room_at(address) {
+            room.index.note_looker();
+        }
+    }
+
+    /// Says whether an address lies in a lane in which no CPU but the calling one has looked, and whether what came
+    /// there last became part of an area; hints.
+    #[inline]
+    pub(super) fn is_the_callers_and_grows(&self, address: u64) -> (bool, bool) {
+        self.room_at(address).map_or((false, false), |room| (room.index.is_the_callers(), room.index.grows()))
     }
 
     /// Calls `act` for the index of each lane that has a part of a span.

@@ -7,10 +7,10 @@
 //! tells it at no cost: callers that need to know look at what they got.
 
 use super::Space;
-use super::lane_rooms::{Edited, LaneRooms};
+use super::lane_rooms::{Edited, LaneRooms, Looks};
 use super::map_lock::MapLock;
 use crate::design::Design;
-use crate::index::{IndexEntry, overlapping};
+use crate::index::{Index, IndexEntry, overlapping};
 use crate::limits::PlacementPolicy;
 use crate::system::System;
 use crate::types::Area;
@@ -23,12 +23,27 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if may_be { self.lock.lanes() } else { None }
     }
 
+    /// Says how somebody looks who holds something of the space.
+    #[inline]
+    fn looks(&self) -> Looks {
+        if self.has_company() { Looks::Beside } else { Looks::Alone }
+    }
+
+    /// Returns the area that contains `address`, to a caller who is in an RCU section and holds nothing of the space.
+    #[inline]
+    pub(crate) fn area_containing_unlocked(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
+        match self.lane_rooms() {
+            None => self.index.containing(address),
+            Some(lanes) => lanes.containing(&self.index, address, Looks::Beside),
+        }
+    }
+
     /// Returns the area that contains `address`.
     #[inline]
     pub(crate) fn area_containing(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
         match self.lane_rooms() {
             None => self.index.containing(address),
-            Some(lanes) => lanes.containing(&self.index, address),
+            Some(lanes) => lanes.containing(&self.index, address, self.looks()),
         }
     }
 
@@ -37,7 +52,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(crate) fn first_area_ending_after(&self, address: u64, limit: u64) -> Option<IndexEntry<Area<P, D>>> {
         match self.lane_rooms() {
             None => self.index.first_ending_after(address),
-            Some(lanes) => lanes.first_ending_after(&self.index, address, limit),
+            Some(lanes) => lanes.first_ending_after(&self.index, (address, limit), self.looks()),
         }
     }
 
@@ -46,7 +61,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn first_area_of_lane_ending_after(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
         match self.lane_rooms() {
             None => self.index.first_ending_after(address),
-            Some(lanes) => lanes.first_of_lane_ending_after(&self.index, address),
+            Some(lanes) => lanes.first_of_lane_ending_after(&self.index, address, self.looks()),
         }
     }
 
@@ -55,7 +70,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn last_area_starting_before(&self, address: u64, limit: u64) -> Option<IndexEntry<Area<P, D>>> {
         match self.lane_rooms() {
             None => self.index.last_starting_before(address),
-            Some(lanes) => lanes.last_starting_before(&self.index, address, limit),
+            Some(lanes) => lanes.last_starting_before(&self.index, (address, limit), self.looks()),
         }
     }
 
@@ -64,7 +79,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn last_area_of_lane_starting_before(&self, address: u64) -> Option<IndexEntry<Area<P, D>>> {
         match self.lane_rooms() {
             None => self.index.last_starting_before(address),
-            Some(lanes) => lanes.last_of_lane_starting_before(&self.index, address),
+            Some(lanes) => lanes.last_of_lane_starting_before(&self.index, address, self.looks()),
         }
     }
 
@@ -75,8 +90,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
             None => self.index.highest_gap(len_bytes, room),
             Some(lanes) => {
                 let _beside = self.look_beside();
-                lanes.highest_gap(&self.index, len_bytes, room)
+                lanes.highest_gap(&self.index, len_bytes, room, self.looks())
             }
+        }
+    }
+
+    /// As [`Space::highest_gap`], to a caller who is in an RCU section and holds nothing of the space.
+    pub(super) fn highest_gap_unlocked(&self, len_bytes: u64, room: Range<u64>) -> Option<u64> {
+        match self.lane_rooms() {
+            None => self.index.highest_gap(len_bytes, room),
+            Some(lanes) => lanes.highest_gap(&self.index, len_bytes, room, Looks::Beside),
+        }
+    }
+
+    /// Notes that the calling CPU looks, in an RCU section and with nothing held, at areas around an address.
+    #[inline]
+    pub(super) fn note_looker_at(&self, address: u64) {
+        if let Some(lanes) = self.lane_rooms() {
+            lanes.note_looker_at(address);
         }
     }
 
@@ -98,16 +129,23 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns how many levels the index has that areas around an address are in.
     pub(super) fn nr_index_levels(&self, address: u64) -> usize {
         match self.edited_indexes(&(address..address), false) {
-            Edited::One(index) => index.nr_levels(),
+            Edited::One(index) => self.nr_levels_of(index),
             Edited::Several(_) => self.index.nr_levels(),
         }
+    }
+
+    fn nr_levels_of(&self, index: &Index<P, Area<P, D>>) -> usize {
+        if self.has_company() {
+            index.note_looker();
+        }
+        index.nr_levels()
     }
 
     /// Returns the most levels that any index has.
     pub(super) fn most_index_levels(&self) -> usize {
         let mut most = self.index.nr_levels();
         if let Some(lanes) = self.lane_rooms() {
-            lanes.for_each_index::<Area<P, D>>(&(0..u64::MAX), |index| most = most.max(index.nr_levels()));
+            lanes.for_each_index::<Area<P, D>>(&(0..u64::MAX), |index| most = most.max(self.nr_levels_of(index)));
         }
         most
     }

@@ -7,23 +7,21 @@ use super::permit::{ReadPermit, WritePermit};
 use super::quota::MappedBytes;
 use super::ranges::Additions;
 use super::removal::Removal;
-use super::request::{Alignment, Backing, HUGE_BYTES, MapRequest, Placement, Populate};
-use super::{AreaAt, EVERYTHING, Space};
-use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, is_page_aligned, page_ceil};
+use super::request::{Backing, MapRequest, Placement, Populate};
+use super::search::LOW_2G;
+use super::{EVERYTHING, Space};
+use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, is_page_aligned, page_ceil};
 use crate::area::{AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
-use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::reference::ReferenceHandle;
 use crate::system::System;
 use crate::translations::Emptied;
 use crate::types::Map;
-use core::ops::Range;
+use faultless_sync::HeldRanges;
 
-/// Where `MAP_32BIT` puts mappings (`find_start_end` of Linux's x86-64).
-const LOW_2G: Range<u64> = 0x4000_0000..0x8000_0000;
 /// Largest offset of a file, inclusive.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -62,9 +60,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         // Before the guess: all but the first CPU go to their lanes at once.
         self.note_mapper();
         let near = self.guessed_place(request);
-        let reserve = self.reserve_part(Comes::AnArea)?;
-        let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut || {
-            place = self.place_beside(request, len);
+        let reserve = self.reserve_part(near, Comes::AnArea)?;
+        let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut |held| {
+            place = self.place_beside(request, len, held);
             let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
             Some((place?, added(len)))
         });
@@ -102,10 +100,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Chooses where a mapping goes that needs no look at all areas; nothing if it does, or there is no such place.
     /// Under the lock of what is held, so that what is chosen is still to be had when that is entered.
-    fn place_beside(&self, request: &MapRequest<'_, P>, len: u64) -> Option<PageRange> {
+    fn place_beside(&self, request: &MapRequest<'_, P>, len: u64, held: &HeldRanges<'_, P>) -> Option<PageRange> {
         // Locked memory has a limit of its own, which is claimed as a credit or not at all.
         if self.maps_locked(request) && !self.has_credits() {
             return None;
+        }
+        if let Some(found) = self.search_own(request, len, held) {
+            return Some(found);
         }
         // SAFETY: who edits areas has the lock of what is held.
         let permit = unsafe { ReadPermit::assume(self) };
@@ -204,150 +205,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
-    /// Chooses the range.
-    fn place(self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
-        let no_room = CallError::NoRoom { len_bytes: len };
-        match request.placement {
-            Placement::Anywhere => self.search_aligned(request.backing.alignment(len), len).ok_or(no_room),
-            Placement::Hint(hint) => self.near_hint(hint, len, request.backing.alignment(len)).ok_or(no_room),
-            Placement::Low2G { hint } => self.search_low(hint, len).ok_or(no_room),
-            Placement::Fixed(start) => self.fixed(start, len),
-            Placement::FixedNoReplace(start) => self.fixed_and_free(start, len),
-        }
-    }
-
-    /// As [`Space::fixed`], for a range that must hold nothing.
-    pub(super) fn fixed_and_free(self, start: VirtAddr, len: u64) -> Result<PageRange, CallError> {
-        let range = self.fixed(start, len)?;
-        match self.overlapping(range.addresses()).next() {
-            Some(entry) => Err(CallError::Exists { address: entry.start.max(start) }),
-            None => Ok(range),
-        }
-    }
-
-    /// As Linux: a hint in page 0 is none, others are rounded down, and up to the lowest address.
-    pub(super) fn near_hint(self, hint: VirtAddr, len: u64, alignment: Alignment) -> Option<PageRange> {
-        if hint < VirtAddr::new(PAGE) {
-            return self.search_aligned(alignment, len);
-        }
-        self.at_hint(self.rounded_hint(hint)?, len).or_else(|| self.search_locked(len))
-    }
-}
-
-impl<P: System, D: Design<P>> Space<P, D> {
-    /// Returns where a mapping with this hint begins (`round_hint_to_min`).
-    fn rounded_hint(&self, hint: VirtAddr) -> Option<VirtAddr> {
-        Some(VirtAddr::new(hint.page().get().max(page_ceil(self.limits.lowest_chosen)?)))
-    }
-}
-
-impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
-    pub(super) fn at_hint(self, start: VirtAddr, len: u64) -> Option<PageRange> {
-        let range = PageRange::new(start, len)?;
-        let limit = range.end().get().saturating_add(Limits::stack_gap_bytes());
-        match self.first_ending_within(start, limit) {
-            Some(next) => (range.end() <= self.start_with_gap(&next)).then_some(range),
-            None => Some(range),
-        }
-    }
-
-    /// Returns where an area begins, with the gap below a stack.
-    pub(super) fn start_with_gap(self, entry: &AreaAt<'_, P, D>) -> VirtAddr {
-        let grows = entry.area().flags().contains(AreaFlags::GROWSDOWN);
-        VirtAddr::new(entry.start.get().saturating_sub(if grows { Limits::stack_gap_bytes() } else { 0 }))
-    }
-}
-
-impl<P: System, D: Design<P>> Space<P, D> {
-    /// Returns the range of a fixed mapping, if there can be one.
-    pub(super) fn fixed(&self, start: VirtAddr, len: u64) -> Result<PageRange, CallError> {
-        if start > VirtAddr::new(USER_END.saturating_sub(len)) {
-            return Err(CallError::NoRoom { len_bytes: len });
-        }
-        if !start.is_page_aligned() {
-            return Err(CallError::Invalid("the fixed address is not a multiple of the page size"));
-        }
-        self.check_lowest(start)?;
-        PageRange::new(start, len).ok_or(CallError::NoRoom { len_bytes: len })
-    }
-
-    /// Returns the range that mmap would choose for `len_bytes`, without making a mapping.
-    pub fn search(&self, len_bytes: u64) -> Option<PageRange> {
-        D::Map::search(self, page_ceil(len_bytes)?)
-    }
-
-    /// Searches room between the areas.
-    pub(super) fn search_areas(&self, len: u64) -> Option<PageRange> {
-        let read = self.read_settled(EVERYTHING);
-        read.permit().search_locked(len)
-    }
-
-    /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
-    /// semaphore, so that it may be taken by now.
-    pub fn search_unlocked(&self, len_bytes: u64) -> Option<VirtAddr> {
-        let (room, len) = (self.limits.mmap_min_addr..self.limits.mmap_base, page_ceil(len_bytes)?);
-        let _reading = self.look();
-        let own = self.own_room(room.clone()).and_then(|own| self.highest_gap(len, own));
-        own.or_else(|| self.highest_gap(len, room)).map(VirtAddr::new)
-    }
-}
-
-impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
-    /// Searches room; for memory that could be of huge pages, it begins where one could, if there is room for that.
-    pub(super) fn search_aligned(self, alignment: Alignment, len: u64) -> Option<PageRange> {
-        let padded = match alignment {
-            Alignment::Page => None,
-            Alignment::Huge => len.checked_add(HUGE_BYTES).and_then(|len| self.search_locked(len)),
-        };
-        match padded {
-            // As Linux: the upper end of the padding, also where the lower one is aligned already.
-            Some(padded) => PageRange::new(padded.start() + (HUGE_BYTES - padded.start().get() % HUGE_BYTES), len),
-            None => self.search_locked(len),
-        }
-    }
-
-    pub(super) fn search_locked(self, len: u64) -> Option<PageRange> {
-        let (low, base) = (self.limits.lowest_chosen.max(PAGE), self.limits.mmap_base);
-        let own = self.own_room(low..base).and_then(|room| self.search_between(len, room));
-        own.or_else(|| self.search_between(len, low..base)).or_else(|| self.search_between(len, base..USER_END))
-    }
-
-    /// Searches the highest room that also leaves the gap below a stack.
-    fn search_between(self, len: u64, mut room: Range<u64>) -> Option<PageRange> {
-        loop {
-            let found = PageRange::new(VirtAddr::new(self.highest_gap(len, room.clone())?), len)?;
-            // Whoever keeps a gap free below begins within that gap.
-            let limit = found.end().get().saturating_add(Limits::stack_gap_bytes() + 1);
-            let Some(next) = self.first_ending_within(found.end(), limit) else { return Some(found) };
-            let end = self.start_with_gap(&next);
-            if found.end() <= end {
-                return Some(found);
-            }
-            room.end = end.get();
-        }
-    }
-
-    /// Searches the lowest room between 1 and 2 GiB, after the hint's own place.
-    fn search_low(self, hint: VirtAddr, len: u64) -> Option<PageRange> {
-        let hinted = if hint < VirtAddr::new(PAGE) { None } else { self.at_hint(self.rounded_hint(hint)?, len) };
-        if let Some(range) = hinted.filter(|range| range.end() <= VirtAddr::new(LOW_2G.end)) {
-            return Some(range);
-        }
-        let mut start = LOW_2G.start;
-        // A stack above keeps its gap free, so areas count that begin within a gap of the end.
-        for entry in
-            self.overlapping(VirtAddr::new(LOW_2G.start)..VirtAddr::new(LOW_2G.end + Limits::stack_gap_bytes()))
-        {
-            if start.checked_add(len)? <= self.start_with_gap(&entry).get() {
-                break;
-            }
-            start = start.max(entry.end.get());
-        }
-        PageRange::new(VirtAddr::new(start), len).filter(|range| range.end() <= VirtAddr::new(LOW_2G.end))
-    }
-}
-
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Maps at a chosen range. The caller has checked the flags.
     pub(super) fn map_locked(
@@ -443,7 +300,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            let reserve = self.reserve_part(Comes::Nothing)?;
+            let reserve = self.reserve_part(range.start(), Comes::Nothing)?;
             let (write, edit) = self.write_part(range, Additions::ONE_CUT);
             let reserve = reserve.map(|reserve| reserve.with_edit(edit));
             self.remove_with(write, |permit| match permit.begin_removal_out_of(range, reserve) {

@@ -38,11 +38,11 @@
 //! `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`,
 //! `truncate` and `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list`
 //! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
-//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with
-//! `left_over` and `credits`) how several are inside at once, `request` what mmap is asked for,
-//! `line` how an area is shown; `lane_rooms` is what each lane has of its own, `annexes` are lanes for named addresses,
-//! `lookups` finds areas there, `own_lane` (with `editing`) for whoever has a lane's lock;
-//! `references` and `pins` are the calls about those.
+//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with `left_over` and
+//! `credits`) how several are inside at once, `request` what mmap is asked for, `search` where that goes, `line` how an
+//! area is shown; `lane_rooms` is what each lane has of its own, `annexes` are lanes for named addresses, `lookups`
+//! finds areas there, `own_lane` (with `editing`) for whoever has a lane's lock; `references` and `pins` are the calls
+//! about those.
 
 mod advise;
 mod annex_edits;
@@ -84,6 +84,7 @@ mod removal;
 pub(crate) mod request;
 mod root;
 mod seal;
+mod search;
 mod spaces;
 mod spreading;
 mod stack;

@@ -13,9 +13,17 @@ use core::ops::Range;
 pub(super) struct OwnLane<'a, P: System, T> {
     pub(super) index: &'a Index<P, T>,
     pub(super) bounds: Range<u64>,
+    /// Whether all who look into the index without that lock note it (N6 of `lane_rooms`).
+    pub(super) notes_lookers: bool,
 }
 
 impl<'a, P: System, T> OwnLane<'a, P, T> {
+    /// Says whether another CPU may be using what the caller has taken off the index.
+    #[inline]
+    pub(super) fn may_be_looked_at(&self) -> bool {
+        !self.notes_lookers || self.index.may_be_looked_at()
+    }
+
     /// Says whether a range lies in the lane, and reaches no bound where something else could begin.
     pub(super) fn is_around(&self, range: &Range<u64>) -> bool {
         (self.bounds.start < range.start || self.bounds.start == 0) && range.end < self.bounds.end

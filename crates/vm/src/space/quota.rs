@@ -50,7 +50,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         removed: RemovedBytes,
     ) -> Result<(), CallError> {
         let exceeds = |quantity, gone: u64, limit: u64| {
-            !self.is_allowed(|| (self.at_most(quantity) + added).saturating_sub(gone) / PAGE <= limit / PAGE)
+            let is_small = || (self.at_most(quantity) + added).saturating_sub(gone) / PAGE <= limit / PAGE;
+            limit != u64::MAX && !self.is_allowed(is_small)
         };
         let limits = &self.limits;
         if exceeds(Quantity::Bytes, removed.bytes, limits.address_space_bytes) {

@@ -233,6 +233,9 @@ impl Additions {
     }
 }
 
+/// Says, under the lock of what is held, what a call is about and may add; nothing if it has to have everything.
+type Choose<'c, P> = dyn FnMut(&HeldRanges<'_, P>) -> Option<(PageRange, Additions)> + 'c;
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks a range for changing it, with all that the change may touch; everything where the lock does not divide
     /// the space, or a limit is near. With a part comes the lock of edits, held since the part was chosen.
@@ -246,7 +249,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !(D::Lock::DIVIDES && self.lock.may_be_divided()) {
             return (self.write_settled(range.addresses()), None);
         }
-        self.write_claimed((range.start(), Comes::Nothing), &mut || Some((range, added)))
+        self.write_claimed((range.start(), Comes::Nothing), &mut |_| Some((range, added)))
     }
 
     /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
@@ -255,14 +258,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn write_claimed(
         &self,
         (near, comes): (VirtAddr, Comes),
-        choose: &mut dyn FnMut() -> Option<(PageRange, Additions)>,
+        choose: &mut Choose<'_, P>,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
         let mut is_refused = false;
         let mut nodes = self.reserve_annex(near);
         let (mut lane, mut crossing) = (None, None);
         let (write, edit) = self.write_chosen(near, &mut |held| {
             is_refused = false;
-            let (range, added) = choose()?;
+            let (range, added) = choose(held)?;
             lane = self.own_lane(range.start().get(), held);
             let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
             let claim = self.claim((near, held), (range, added, comes), part, (&mut nodes, &mut crossing));

@@ -28,7 +28,6 @@
 //! under the semaphore alone. For the same reason there is one removal at a time.
 
 use super::change::{Change, RemovedAreas};
-use super::map_lock::MapLock;
 use super::permit::{SpaceWriteGuard, WritePermit};
 use super::{EVERYTHING, Space, SpaceReadGuard};
 use crate::addr::{PageRange, VirtAddr};
@@ -43,16 +42,14 @@ use faultless_platform::{Atomic, Ordering};
 pub(super) struct Removal<'a, P: System, D: Design<P>> {
     removed: RemovedAreas<'a, P, D>,
     range: PageRange,
-    /// What is free around it, and it, until the removal is finished, if no writer comes in before.
-    hole: Range<u64>,
+    /// What was free around it, and it, when it left the index, if that is known.
+    hole: Option<Range<u64>>,
 }
 
 impl<P: System, D: Design<P>> Removal<'_, P, D> {
     /// Finishes it. `pause` is called between one page table that holds pages and the next.
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
-        // The hole is still the planned one, unless others change what lies around the range.
-        let hole = (!D::Lock::DIVIDES).then_some(self.hole);
-        space.zap_and_prune(self.range, hole, pause);
+        space.zap_and_prune(self.range, self.hole, pause);
         drop(self.removed);
     }
 }

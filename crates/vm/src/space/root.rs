@@ -58,6 +58,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         view: &AreaView<P>,
         stays: impl Fn(&Area<P, D>) -> bool,
     ) -> Option<u64> {
+        // Neighbours may lie in other lanes than the area.
+        self.note_looker_at(view.start.get().saturating_sub(1));
+        self.note_looker_at(view.end.get());
         // SAFETY: of other areas nothing is looked at; the section keeps them and the index's nodes.
         let permit = unsafe { ReadPermit::assume(self) };
         let lent = permit.neighbours_root(view, stays).ok()?;

@@ -14,9 +14,9 @@
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
 //!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
 //! * I4 the tables of a space, but for the root, each span a byte of some area, or the top of a CPU's range
-//!   (`space::holes`): whoever empties a range takes those
-//!   away that stand there for nothing, so that the next one needs to look at its own range alone. In a space without
-//!   areas a leaf table stays as long as it counts something (`counted`), and those above it as the space does.
+//!   (`space::holes`): whoever empties a range takes those away that stand there for nothing, so that the next one
+//!   needs to look at its own range alone. In a space without areas a leaf table stays as long as it counts something
+//!   (`counted`), and those above it as the space does.
 
 use crate::addr::USER_END;
 use crate::entry::Entry;
@@ -222,10 +222,10 @@ impl<P: System> Tables<P> {
     }
 
     /// Returns what those tables below the root span that touch `range` and lie wholly in `hole`, which holds the
-    /// range, as one; nothing if there is none.
-    pub(crate) fn spanned_within(range: &Range<u64>, hole: &Range<u64>) -> Option<Range<u64>> {
+    /// range, as one, the leaf tables among them or not; nothing if there is none.
+    pub(crate) fn spanned_within(range: &Range<u64>, hole: &Range<u64>, with_leaves: bool) -> Option<Range<u64>> {
         let mut tables: Option<Range<u64>> = None;
-        for size in (2..=P::Format::LEVELS).map(span) {
+        for size in (if with_leaves { 2 } else { 3 }..=P::Format::LEVELS).map(span) {
             let low = range.start.max(hole.start.next_multiple_of(size)) / size * size;
             let high = range.end.next_multiple_of(size).min(hole.end / size * size);
             if low < high {

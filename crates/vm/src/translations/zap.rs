@@ -82,30 +82,31 @@ impl<P: System> Translations<P> {
     }
 
     /// As [`Translations::zap`], into a gather of the caller's. `pause` is called between one leaf table that holds
-    /// pages and the next, without a lock.
+    /// pages and the next, without a lock. Says whether there was a leaf table.
     pub(crate) fn zap_into(
         &self,
         range: PageRange,
         emptied: Emptied,
         gather: &mut Gather<'_, P>,
         pause: &mut dyn FnMut(),
-    ) {
+    ) -> bool {
         if range.len_bytes() == PAGE {
             return self.zap_page(range.start().get(), emptied, gather);
         }
-        let mut progress = ZapProgress { emptied, nr_pages: 0, is_pause_due: false };
+        let (mut progress, mut has_leaves) = (ZapProgress { emptied, nr_pages: 0, is_pause_due: false }, false);
         self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
-            progress.is_pause_due = progress.nr_pages != 0;
+            (progress.is_pause_due, has_leaves) = (progress.nr_pages != 0, true);
             self.zap_table(table, part, &mut progress, gather, pause);
             true
         });
         self.shrink_by(&progress);
+        has_leaves
     }
 
     /// As [`Translations::zap_into`] of one page.
-    fn zap_page(&self, page: u64, emptied: Emptied, gather: &mut Gather<'_, P>) {
+    fn zap_page(&self, page: u64, emptied: Emptied, gather: &mut Gather<'_, P>) -> bool {
         let memory = self.memory();
-        let Some(leaf) = self.tables.walk(memory, page) else { return };
+        let Some(leaf) = self.tables.walk(memory, page) else { return false };
         let taken = {
             let _map = BriefTableMap::<P>::new(memory, leaf.table);
             let _lock = memory.page(leaf.table).lock().guard();
@@ -113,7 +114,7 @@ impl<P: System> Translations<P> {
             let seen = leaf.slot.load(Ordering::Relaxed);
             if self.is_emptied(seen, emptied) { self.take_entry(leaf.slot, seen, emptied) } else { None }
         };
-        let Some(entry) = taken else { return };
+        let Some(entry) = taken else { return true };
         gather.add(page, entry);
         if gather.is_full() {
             gather.flush();
@@ -121,6 +122,7 @@ impl<P: System> Translations<P> {
         if entry.holds_frame() {
             self.shrink_resident(1);
         }
+        true
     }
 
     /// Empties entries of one table; if a pause is due, before its first page.

@@ -205,8 +205,8 @@ for_each_design!(named_addresses_side_by_side_lose_nothing, D, {
     });
 });
 
-// Two leaf tables a round: what is above them has the top of the CPU's range, for whoever has a part and for whoever has
-// everything.
+// Two leaf tables a round: what is above them has the top of the CPU's range, for whoever has a part and for whoever
+// has everything.
 for_each_design!(tables_above_the_leaves_stay_where_a_cpu_maps_again, D, {
     const NR_ROUNDS: u64 = 12;
     let all_came = Barrier::new(NR_THREADS);

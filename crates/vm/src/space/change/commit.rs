@@ -10,6 +10,7 @@ use crate::area::Area;
 use crate::design::Design;
 use crate::index::Spare;
 use crate::space::map_lock::MapLock;
+use crate::space::own_lane::OwnLane;
 use crate::space::permit::WritePermit;
 use crate::space::{AreaAt, Space};
 use crate::system::System;
@@ -35,14 +36,22 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
         };
         D::ADDS_FREELY
-            && self.space.overlapping(self.range.addresses()).next().is_none()
+            && self.space.overlapping_with(self.range.numbers(), self.edit_guard.as_ref()).next().is_none()
             && self.pieces.iter().flatten().all(keeps_root)
     }
 
     /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
     fn commit_addition_beside(&mut self) -> HeldChange<'_, 'a, P, D> {
+        self.note_growth();
         let removed = self.announce();
         self.put_in_force(removed)
+    }
+
+    /// Notes in the lane whether what comes needed no area of its own, so that the next call sets none aside.
+    fn note_growth(&self) {
+        if let Some(lane) = self.edit_guard.as_ref().and_then(|held| held.lane_around(&(self.span.0..self.span.1))) {
+            lane.index.note_growth(!self.pieces.iter().flatten().any(|piece| piece.is_fresh));
+        }
     }
 
     /// Puts a change in force that only adds: there is no translation to adapt, so whoever finds the area may use it.
@@ -51,6 +60,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         for piece in self.pieces.iter().flatten() {
             piece.area().end_change_unpublished();
         }
+        self.note_growth();
         let _spare = self.publish();
         self.account();
         self.pieces = [None; 3];
@@ -66,8 +76,14 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
         debug_assert!(self.edit.is_some(), "a change is put in force once");
         let (space, edit, mut spare) = (self.space, &mut self.edit, None);
+        let lane = self.edit_guard.as_ref().and_then(|held| held.lane_around(&(self.span.0..self.span.1)));
+        let may_be_in_use = &mut self.may_be_in_use;
         D::update_index(&space, || {
-            spare = edit.as_mut().and_then(|edit| edit.commit(|| space.is_looked_at()));
+            let may_be_in_use = || {
+                *may_be_in_use = lane.map_or_else(|| space.is_looked_at(), OwnLane::may_be_looked_at);
+                *may_be_in_use
+            };
+            spare = edit.as_mut().and_then(|edit| edit.commit(may_be_in_use));
         });
         self.edit = None;
         spare
@@ -85,7 +101,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let (space, addresses) = (self.space, self.spanned());
         let removed = self.announce();
         let held = self.put_in_force(removed);
-        D::await_faults(&space, addresses);
+        // Else no fault is at work that began before, and those that come see the change (N6 of `lane_rooms`).
+        if held.change.may_be_in_use {
+            D::await_faults(&space, addresses);
+        }
         held
     }
 
@@ -96,7 +115,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         }
         self.account();
         self.end_edit();
-        HeldChange { removed: RemovedAreas { space: self.space, areas: removed }, change: self }
+        let removed = RemovedAreas { space: self.space, areas: removed, may_be_in_use: self.may_be_in_use };
+        HeldChange { removed, change: self }
     }
 
     /// Lets faults into the areas that stay.
@@ -206,6 +226,20 @@ impl<P: System, D: Design<P>> Departing<P, D> {
     }
 }
 
+/// Frees removed areas, which nobody uses.
+///
+/// # Safety
+/// As for [`release`]; and no other CPU can be at them.
+unsafe fn free_at_once<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Option<NonNull<Area<P, D>>>) {
+    while let Some(area) = removed {
+        // SAFETY: the link is the caller's alone, read before the area is freed.
+        unsafe {
+            removed = *area.as_ref().next_removed.get();
+            space.vm().free_area_at_once(area);
+        }
+    }
+}
+
 /// Lets removed areas go.
 ///
 /// # Safety
@@ -236,7 +270,8 @@ impl<'a, P: System, D: Design<P>> HeldChange<'_, 'a, P, D> {
 
     /// Lets faults into the areas that stay, and returns those that were removed.
     pub(in crate::space) fn let_in(mut self) -> RemovedAreas<'a, P, D> {
-        RemovedAreas { areas: self.removed.areas.take(), space: self.removed.space }
+        let RemovedAreas { space, may_be_in_use, .. } = self.removed;
+        RemovedAreas { areas: self.removed.areas.take(), space, may_be_in_use }
     }
 }
 
@@ -251,11 +286,18 @@ impl<P: System, D: Design<P>> Drop for HeldChange<'_, '_, P, D> {
 pub(in crate::space) struct RemovedAreas<'a, P: System, D: Design<P>> {
     space: WritePermit<'a, P, D>,
     areas: Option<NonNull<Area<P, D>>>,
+    may_be_in_use: bool,
 }
 
 impl<P: System, D: Design<P>> Drop for RemovedAreas<'_, P, D> {
     fn drop(&mut self) {
+        let areas = self.areas.take();
         // SAFETY: the change took them off the index; the list is the writer's alone.
-        unsafe { release(&self.space, self.areas.take()) };
+        unsafe {
+            if D::Lock::DIVIDES && !self.may_be_in_use {
+                return free_at_once(&self.space, areas);
+            }
+            release(&self.space, areas);
+        }
     }
 }

@@ -34,6 +34,7 @@ pub(super) use reserve::Reserve;
 pub use sizes::Sizes;
 
 use super::editing::Editing;
+use super::map_lock::MapLock;
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
 use crate::addr::{PageRange, VirtAddr};
@@ -143,6 +144,10 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     span: (u64, u64),
     /// What is free around the range, and it: from the area below to the one above.
     hole: Range<u64>,
+    /// Whether nobody else has edited the index since the hole was looked up.
+    is_hole_of_now: bool,
+    /// Whether other CPUs may be using what the change, in force, has taken away.
+    may_be_in_use: bool,
     /// The one area that takes part, if it is one.
     only: Option<AreaAt<'a, P, D>>,
     before: Sizes,
@@ -215,6 +220,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             range,
             span: (range.start().get(), range.end().get()),
             hole: range.numbers(),
+            is_hole_of_now: false,
+            may_be_in_use: true,
             only: None,
             before: Sizes::default(),
         }
@@ -228,9 +235,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         self.announced = AnnouncedTo::Nobody;
     }
 
-    /// Returns what will be free around the range, and it, if nothing new comes.
-    pub(super) fn hole(&self) -> Range<u64> {
-        self.hole.clone()
+    /// Returns what is free around the range, and it, as soon as the change is in force; nothing if others, who edit
+    /// beside the caller, may have made it larger since the change was prepared.
+    pub(super) fn hole(&self) -> Option<Range<u64>> {
+        (!D::Lock::DIVIDES || self.is_hole_of_now).then(|| self.hole.clone())
     }
 
     /// Returns what all areas that take part have, or had.
@@ -245,7 +253,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Lets others edit again.
     fn end_edit(&mut self) {
-        self.edit_guard = None;
+        (self.edit_guard, self.is_hole_of_now) = (None, false);
         if let Some(reserve) = &mut self.reserve {
             reserve.end_edit();
         }

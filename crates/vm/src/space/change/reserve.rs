@@ -3,6 +3,7 @@
 //! # Guarantee
 //! A change that is prepared out of a reserve can't run out of memory, as far as the reserve goes.
 
+use crate::addr::VirtAddr;
 use crate::area::Area;
 use crate::design::Design;
 use crate::index::{Index, Spare};
@@ -41,13 +42,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
     /// which the part is chosen; nothing where there are no parts. What takes more ends that, and begins anew.
-    pub(in crate::space) fn reserve_part(&self, comes: Comes) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
+    pub(in crate::space) fn reserve_part(
+        &self,
+        near: VirtAddr,
+        comes: Comes,
+    ) -> Result<Option<Reserve<'_, P, D>>, OutOfFrames> {
         if !D::Lock::DIVIDES || !self.lock.is_divided() {
             return Ok(None);
         }
-        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, NODES_OF_MOST_EDITS)?;
+        let lanes = self.lane_rooms();
+        let (is_own, grows) = lanes.map_or((false, false), |lanes| lanes.is_the_callers_and_grows(near.get()));
+        // Where the caller's CPU alone looks, the leaf that the last edit replaced mostly is enough.
+        let nr_nodes = if is_own { 0 } else { NODES_OF_MOST_EDITS };
+        let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_nodes)?;
         // An unmapping makes one only where it cuts one in two.
-        let area = (comes == Comes::AnArea).then(|| self.vm().areas.alloc()).transpose()?;
+        let area = (comes == Comes::AnArea && !grows).then(|| self.vm().areas.alloc()).transpose()?;
         Ok(Some(Reserve { space: self, nodes: Some(nodes), area, edit: None }))
     }
 }
