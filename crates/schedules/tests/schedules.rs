@@ -160,9 +160,17 @@ mod with_mutants {
         for bug in rare {
             let Entry::PutBack(mutant, _) = bug.entry else { panic!("{} is excluded", bug.name) };
             let world = |name: &&str| World::named(name).unwrap_or_else(|| panic!("no world {name}"));
-            let worlds = bug.worlds.iter().map(world).collect();
-            let setup = ExploreSetup { worlds, mutant: Some(mutant), jobs: 2, ..setup(5_000) };
-            assert!(explored(&setup).iter().any(|cell| cell.failed.is_some()), "{mutant:?} survives");
+            let worlds: Vec<_> = bug.worlds.iter().map(world).collect();
+            let of_design = |design| ExploreSetup {
+                designs: vec![design],
+                worlds: worlds.clone(),
+                mutant: Some(mutant),
+                jobs: 2,
+                ..setup(5_000)
+            };
+            let is_found = |design| explored(&of_design(design)).iter().any(|cell| cell.failed.is_some());
+            // Most are about what the last ones alone have.
+            assert!(setup(0).designs.into_iter().rev().any(is_found), "{mutant:?} survives");
         }
     }
 
