@@ -7,6 +7,7 @@
 
 use super::Space;
 use super::annexes::{GRANULE_BYTES, MOST_GRANULES, granule_above, granule_below};
+use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::MapLock;
 use crate::addr::{PageRange, VirtAddr};
@@ -37,6 +38,16 @@ pub(super) enum Comes {
 pub(super) struct MoveNodes<'a, P: System> {
     into: Spare<'a, P>,
     out_of: Spare<'a, P>,
+}
+
+/// What came of a wish for an annex.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Founded {
+    Made,
+    /// Others hold or have something there.
+    TooNear,
+    /// What lies there takes nodes that were not set aside: a later call sets them aside.
+    Unprepared,
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
@@ -79,8 +90,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
                     lanes.annexes().want();
                 }
                 if lanes.annexes().are_wanted() && lanes.is_part_at(near.get(), part) {
-                    let found = self.found_annex(held, part, nodes);
-                    lanes.annexes().note_asked(found.is_some());
+                    match self.found_annex(held, part, nodes) {
+                        Founded::Unprepared => {}
+                        found => lanes.annexes().note_asked(found == Founded::Made),
+                    }
                     return Ok(());
                 }
             }
@@ -96,8 +109,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         held: &HeldRanges<'_, P>,
         part: &Range<u64>,
         nodes: &mut Option<MoveNodes<'_, P>>,
-    ) -> Option<()> {
-        let lanes = self.lane_rooms()?;
+    ) -> Founded {
+        let Some(lanes) = self.lane_rooms() else { return Founded::Unprepared };
         let annexes = lanes.annexes();
         let bounds = granule_below(part.start)..granule_above(part.end);
         let _beside = self.look_beside();
@@ -106,19 +119,33 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let piece = lanes.bounds(part.start);
         let is_inside = piece.start <= bounds.start && bounds.end <= piece.end;
         if !(is_below && is_above && is_inside && annexes.are_free(&bounds)) || is_held(held, &bounds) {
-            return None;
+            return Founded::TooNear;
         }
-        let annex = annexes.nr();
         let first = self.index.first_ending_after(part.start).filter(|first| first.start < part.end);
         let Some(area) = mutant!(AreaLeftBehind, first => None) else {
-            annexes.publish(annex, &bounds);
-            return Some(());
+            annexes.publish(annexes.nr(), &bounds);
+            return Founded::Made;
         };
         let is_only = self.index.first_ending_after(area.end).is_none_or(|second| second.start >= part.end);
         if !is_only {
-            return None;
+            return Founded::TooNear;
         }
-        let MoveNodes { into, out_of } = nodes.take()?;
+        match nodes.take().and_then(|nodes| self.take_along(lanes, &bounds, area, nodes)) {
+            Some(()) => Founded::Made,
+            None => Founded::Unprepared,
+        }
+    }
+
+    /// Makes an annex in which an area lies already; nothing if it takes more nodes.
+    fn take_along(
+        &self,
+        lanes: &LaneRooms<P>,
+        bounds: &Range<u64>,
+        area: IndexEntry<Area<P, D>>,
+        MoveNodes { into, out_of }: MoveNodes<'_, P>,
+    ) -> Option<()> {
+        let annexes = lanes.annexes();
+        let annex = annexes.nr();
         let span = area.start..area.end;
         let mut added = lanes.index_of_annex(annex).prepare_from(span.clone(), once(area), into)?;
         let mut taken = self.index.prepare_from(span, empty::<IndexEntry<Area<P, D>>>(), out_of)?;
@@ -127,7 +154,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         lanes.index_of_annex::<Area<P, D>>(annex).note_all_lookers();
         D::update_index(self, || {
             added.commit(|| self.is_looked_at());
-            annexes.publish(annex, &bounds);
+            annexes.publish(annex, bounds);
             taken.commit(|| self.is_looked_at());
         });
         Some(())
