@@ -124,8 +124,9 @@ pub fn one_who_finds_another_has_a_fence_of_its_own() {
 pub fn one_who_is_noted_in_a_section_is_seen() {
     race(None, shared::<2>, [free, note_inside_a_section], |_| ());
     race(Some(4), shared::<2>, [note_and_free, note_twice], |_| ());
-    race(Some(3), shared::<3>, [free, note_inside_a_section, note_inside_a_section], |_| ());
-    race(Some(3), shared::<3>, [note_and_free, note_inside_a_section, look], |_| ());
+    // The third one may read that the second has noted many.
+    race(Some(2), shared::<3>, [note_and_free, note_inside_a_section, note_inside_a_section], |_| ());
+    race(Some(2), shared::<3>, [note_and_free, note_inside_a_section, look], |_| ());
 }
 
 #[test]
