@@ -36,7 +36,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let has_leaves = self.translations.zap_into(range, Emptied::All, &mut gather, pause);
         match hole {
             Some(hole) if !D::Lock::DIVIDES => self.translations.prune(range.numbers(), hole, &mut gather),
-            Some(hole) => self.prune_part_of(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather),
+            Some(hole) => self.prune_part(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather),
             None => self.prune_into(range, &mut gather),
         }
     }
@@ -52,7 +52,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut range = range.numbers();
         if let Some(left_over) = self.lock.left_over() {
             if self.lock.is_divided() {
-                return self.prune_part(range, LeftHole { hole: None, has_leaves: true }, left_over, gather);
+                return self.prune_part(range, LeftHole { hole: None, has_leaves: true }, gather);
             }
             range = left_over.taken_with(range);
         }
@@ -79,16 +79,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// As [`Space::prune_part`], of a range that left the index in this hole; says whether it had leaf tables.
-    fn prune_part_of(&self, range: Range<u64>, left: LeftHole, gather: &mut Gather<'_, P>) {
-        if let Some(left_over) = self.lock.left_over() {
-            self.prune_part(range, left, left_over, gather);
-        }
-    }
-
     /// Takes away the tables of a hole that touch `range`, which is one and which the caller has a part of the space's
     /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
-    fn prune_part(&self, range: Range<u64>, left: LeftHole, left_over: &LeftOver<P>, gather: &mut Gather<'_, P>) {
+    fn prune_part(&self, range: Range<u64>, left: LeftHole, gather: &mut Gather<'_, P>) {
+        let Some(left_over) = self.lock.left_over() else { return };
         let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole, left.has_leaves);
         // Whoever makes that hole larger comes after the caller, and sees all of it.
         let seen = match left.hole {

@@ -270,14 +270,12 @@ impl<P: System> LaneRooms<P> {
     /// Returns what lies between the tops of CPUs' ranges around an address, which lies behind the last one below.
     pub(super) fn between_tops(&self, address: u64) -> Range<u64> {
         let all = self.all();
-        let end_of = |address: u64| self.shape.range_of(self.shape.lane(self.shape.number_of(address))).end;
-        let below = match address {
-            _ if address >= all.end => all.end,
-            _ if address < end_of(all.start) => 0,
-            _ => self.bounds(address).start,
-        };
-        let above = if address < all.end { end_of(address.max(all.start)) - Self::TOP_BYTES } else { u64::MAX };
-        below..above
+        if address >= all.end {
+            return all.end..u64::MAX;
+        }
+        let Range { start, end } = self.bounds(address.max(all.start));
+        let below = if start == all.start { 0 } else { start };
+        below..end - Self::TOP_BYTES
     }
 
     /// Returns the table of the lane that an address lies in; `own` is that of the rest.
@@ -575,19 +573,10 @@ impl<P: System> LaneRooms<P> {
         self.note_used();
     }
 
-    /// Notes that the calling CPU looks at areas around an address.
+    /// Returns the index of the lane that an address lies in, if that is not the rest.
     #[inline]
-    pub(super) fn note_looker_at(&self, address: u64) {
-        if let Some(room) = self.room_at(address) {
-            room.index.note_looker();
-        }
-    }
-
-    /// Says whether an address lies in a lane in which no CPU but the calling one has looked, and whether what came
-    /// there last became part of an area; hints.
-    #[inline]
-    pub(super) fn is_the_callers_and_grows(&self, address: u64) -> (bool, bool) {
-        self.room_at(address).map_or((false, false), |room| (room.index.is_the_callers(), room.index.grows()))
+    pub(super) fn index_at(&self, address: u64) -> Option<&Index<P, ()>> {
+        self.room_at(address).map(|room| &room.index)
     }
 
     /// Calls `act` for the index of each lane that has a part of a span.

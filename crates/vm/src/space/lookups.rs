@@ -106,8 +106,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Notes that the calling CPU looks, in an RCU section and with nothing held, at areas around an address.
     #[inline]
     pub(super) fn note_looker_at(&self, address: u64) {
-        if let Some(lanes) = self.lane_rooms() {
-            lanes.note_looker_at(address);
+        if let Some(index) = self.lane_rooms().and_then(|lanes| lanes.index_at(address)) {
+            index.note_looker();
         }
     }
 

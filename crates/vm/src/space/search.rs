@@ -165,8 +165,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Searches room; for memory that could be of huge pages, it begins where one could, if there is room for that.
     pub(super) fn search_aligned(self, alignment: Alignment, len: u64) -> Option<PageRange> {
-        let padded = aligned(alignment, len, |len| self.search_locked(len));
-        padded.or_else(|| self.search_locked(len).filter(|_| alignment == Alignment::Huge))
+        let found = aligned(alignment, len, |len| self.search_locked(len));
+        match alignment {
+            Alignment::Page => found,
+            Alignment::Huge => found.or_else(|| self.search_locked(len)),
+        }
     }
 
     pub(super) fn search_locked(self, len: u64) -> Option<PageRange> {

@@ -150,7 +150,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let removed = self.announce();
         drop(self.publish());
         // SAFETY: the change took them off the index.
-        unsafe { release(&self.space, removed) };
+        unsafe { release(&self.space, removed, true) };
     }
 
     /// Announces the change, and waits for the faults that began before; returns the areas that it removes, linked.
@@ -221,35 +221,28 @@ impl<P: System, D: Design<P>> Departing<P, D> {
     /// Lets the areas go, which faults do not use any more.
     pub(in crate::space) fn release_areas(self, space: &Space<P, D>) -> Counted {
         // SAFETY: the change took them off the index, and nobody else has the list.
-        unsafe { release(space, self.removed) };
+        unsafe { release(space, self.removed, true) };
         self.counted
     }
 }
 
-/// Frees removed areas, which nobody uses.
-///
-/// # Safety
-/// As for [`release`]; and no other CPU can be at them.
-unsafe fn free_at_once<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Option<NonNull<Area<P, D>>>) {
-    while let Some(area) = removed {
-        // SAFETY: the link is the caller's alone, read before the area is freed.
-        unsafe {
-            removed = *area.as_ref().next_removed.get();
-            space.vm().free_area_at_once(area);
-        }
-    }
-}
-
-/// Lets removed areas go.
+/// Lets removed areas go: at once if no other CPU can be at them.
 ///
 /// # Safety
 /// A change took them off the index of `space`, and linked them for the caller.
-unsafe fn release<P: System, D: Design<P>>(space: &Space<P, D>, mut removed: Option<NonNull<Area<P, D>>>) {
+unsafe fn release<P: System, D: Design<P>>(
+    space: &Space<P, D>,
+    mut removed: Option<NonNull<Area<P, D>>>,
+    may_be_in_use: bool,
+) {
     while let Some(area) = removed {
         // SAFETY: the link is the caller's alone, read before the area is let go; passed on.
         unsafe {
             removed = *area.as_ref().next_removed.get();
-            D::release_area(space, area);
+            match D::Lock::DIVIDES && !may_be_in_use {
+                true => space.vm().free_area_at_once(area),
+                false => D::release_area(space, area),
+            }
         }
     }
 }
@@ -291,13 +284,7 @@ pub(in crate::space) struct RemovedAreas<'a, P: System, D: Design<P>> {
 
 impl<P: System, D: Design<P>> Drop for RemovedAreas<'_, P, D> {
     fn drop(&mut self) {
-        let areas = self.areas.take();
         // SAFETY: the change took them off the index; the list is the writer's alone.
-        unsafe {
-            if D::Lock::DIVIDES && !self.may_be_in_use {
-                return free_at_once(&self.space, areas);
-            }
-            release(&self.space, areas);
-        }
+        unsafe { release(&self.space, self.areas.take(), self.may_be_in_use) };
     }
 }

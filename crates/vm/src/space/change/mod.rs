@@ -142,10 +142,9 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     range: PageRange,
     /// All areas that start in here take part.
     span: (u64, u64),
-    /// What is free around the range, and it: from the area below to the one above.
-    hole: Range<u64>,
-    /// Whether nobody else has edited the index since the hole was looked up.
-    is_hole_of_now: bool,
+    /// What is free around the range, and it: from the area below to the one above; nothing if others may have edited
+    /// the index since it was looked up.
+    hole: Option<Range<u64>>,
     /// Whether other CPUs may be using what the change, in force, has taken away.
     may_be_in_use: bool,
     /// The one area that takes part, if it is one.
@@ -219,8 +218,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             pieces: [None; 3],
             range,
             span: (range.start().get(), range.end().get()),
-            hole: range.numbers(),
-            is_hole_of_now: false,
+            hole: None,
             may_be_in_use: true,
             only: None,
             before: Sizes::default(),
@@ -238,7 +236,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Returns what is free around the range, and it, as soon as the change is in force; nothing if others, who edit
     /// beside the caller, may have made it larger since the change was prepared.
     pub(super) fn hole(&self) -> Option<Range<u64>> {
-        (!D::Lock::DIVIDES || self.is_hole_of_now).then(|| self.hole.clone())
+        self.hole.clone()
     }
 
     /// Returns what all areas that take part have, or had.
@@ -253,7 +251,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Lets others edit again.
     fn end_edit(&mut self) {
-        (self.edit_guard, self.is_hole_of_now) = (None, false);
+        self.edit_guard = None;
+        if D::Lock::DIVIDES {
+            self.hole = None;
+        }
         if let Some(reserve) = &mut self.reserve {
             reserve.end_edit();
         }

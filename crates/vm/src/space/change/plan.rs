@@ -57,7 +57,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         };
         let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
         let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
-        (self.hole, self.is_hole_of_now) = (hole_start.get()..hole_end.get(), self.edit_had().is_some());
+        let is_of_now = !D::Lock::DIVIDES || self.edit_had().is_some();
+        self.hole = is_of_now.then(|| hole_start.get()..hole_end.get());
         // An area that merely touches the range matters only if something can join it.
         let matters = |overlap: bool, touches: bool| overlap || (touches && new.is_some());
         if let Some(entry) = below
@@ -231,7 +232,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             let entries = self.pieces.iter().flatten().map(Piece::entry);
             self.edit = index.prepare_from(span.clone(), entries, nodes);
             if self.edit.is_none() {
-                (self.edit_guard, self.is_hole_of_now) = (None, false);
+                self.end_edit();
             }
         }
         mutant!(EditOfOldVersion => self.edit_guard = None);

@@ -50,13 +50,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !D::Lock::DIVIDES || !self.lock.is_divided() {
             return Ok(None);
         }
-        let lanes = self.lane_rooms();
-        let (is_own, grows) = lanes.map_or((false, false), |lanes| lanes.is_the_callers_and_grows(near.get()));
+        let index = self.lane_rooms().and_then(|lanes| lanes.index_at(near.get()));
         // Where the caller's CPU alone looks, the leaf that the last edit replaced mostly is enough.
-        let nr_nodes = if is_own { 0 } else { NODES_OF_MOST_EDITS };
+        let nr_nodes = if index.is_some_and(Index::is_the_callers) { 0 } else { NODES_OF_MOST_EDITS };
         let nodes = Index::<P, Area<P, D>>::reserve_nodes(&self.vm().nodes, nr_nodes)?;
         // An unmapping makes one only where it cuts one in two.
-        let area = (comes == Comes::AnArea && !grows).then(|| self.vm().areas.alloc()).transpose()?;
+        let needs_area = comes == Comes::AnArea && !index.is_some_and(Index::grows);
+        let area = needs_area.then(|| self.vm().areas.alloc()).transpose()?;
         Ok(Some(Reserve { space: self, nodes: Some(nodes), area, edit: None }))
     }
 }
