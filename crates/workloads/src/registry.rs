@@ -129,6 +129,11 @@ const fn corten(name: &'static str, about: &'static str, operation: &'static str
 }
 
 impl Workload {
+    /// Returns how many operations a worker makes before it waits for the others; 1 if it never does.
+    pub fn ops_per_round(&self) -> u64 {
+        if let Kind::Corten(_) = self.kind { corten::ITEMS } else { 1 }
+    }
+
     /// Maps a file, which may be one of all, in a region that may have another size.
     const fn in_file(self, pages: fn(&Settings) -> u64) -> Self {
         Self { flags: Flags::RegionAndWhose, pages, ..self }

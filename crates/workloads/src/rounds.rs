@@ -2,8 +2,9 @@
 //!
 //! # Guarantee
 //! Nobody begins a round before all have ended the last one and one of them has prepared it. All begin at one instant,
-//! which leaves time to wake them: who is woken last does not keep the others waiting at the round's end. A worker that
-//! has finished still comes to the turns until all have, so nobody waits for it in vain.
+//! which leaves time to wake them: who is woken last does not keep the others waiting at the round's end. A round is
+//! over when the last one arrives, not when that one has woken the others. A worker that has finished still comes to the
+//! turns until all have, so nobody waits for it in vain.
 //!
 //! # Protocol
 //! ```text
@@ -59,13 +60,13 @@ impl<P: Threads> Rounds<P> {
     }
 
     fn turn_together(&self, prepare: impl FnOnce() -> Result<(), Refused>) -> Result<u64, Refused> {
+        let arrived_ns = P::now();
         if self.barrier.wait() {
-            let began_ns = P::now();
             *self.refused.lock() = prepare().err();
             let begins_ns = P::now() + wake_ns(self.team);
             // Relaxed, all: the barriers order them.
             self.begins_ns.store(begins_ns, Ordering::Relaxed);
-            self.turn_ns.store(begins_ns - began_ns, Ordering::Relaxed);
+            self.turn_ns.store(begins_ns - arrived_ns, Ordering::Relaxed);
             let all_have = self.nr_finished.load(Ordering::Relaxed) == self.team;
             self.is_over.store(all_have, Ordering::Relaxed);
         }

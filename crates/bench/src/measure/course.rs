@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! * I1 the run ends at the first of some instants at which the rates of two halves agree within [`AGREEMENT`]; the
-//!   first third of the time until then, its warm-up, belongs to neither half
+//!   first third of the time until then, its warm-up, belongs to neither half. Where workers go by rounds, in which they
+//!   wait for each other, each third has a whole round at least: the first one may be unlike all that follow
 //! * I2 it ends at the limit at the latest; if the halves don't agree there, it says so
 //! * I3 all workers work until the last of them has come to the end: the halves are halves of the full load
 //!
@@ -33,6 +34,8 @@ pub(super) struct Course {
     slice_ns: u64,
     most_slices: usize,
     nr_workers: usize,
+    /// What all workers do in a round.
+    ops_per_round: f64,
     is_over: AtomicBool,
     notes: Mutex<Notes>,
 }
@@ -92,8 +95,9 @@ pub(super) struct Stretch {
 }
 
 impl Course {
-    /// Returns the course of a run that starts then, and lasts at most so long.
-    pub(super) fn new(start_ns: u64, at_most_ns: u64, nr_workers: usize) -> Self {
+    /// Returns the course of a run that starts then, and lasts at most so long; each worker does `ops_per_round`, or 1,
+    /// before it waits for the others.
+    pub(super) fn new(start_ns: u64, at_most_ns: u64, nr_workers: usize, ops_per_round: u64) -> Self {
         let slice_ns = SLICE_NS.min(at_most_ns / 3).max(1);
         let most_slices = (at_most_ns / slice_ns) as usize / 3 * 3;
         let notes = Notes {
@@ -102,7 +106,9 @@ impl Course {
             next_look: FIRST_LOOK.min(most_slices),
             settled: None,
         };
-        Self { start_ns, slice_ns, most_slices, nr_workers, is_over: AtomicBool::new(false), notes: Mutex::new(notes) }
+        let ops_per_round = nr_workers as f64 * ops_per_round as f64;
+        let (is_over, notes) = (AtomicBool::new(false), Mutex::new(notes));
+        Self { start_ns, slice_ns, most_slices, nr_workers, ops_per_round, is_over, notes }
     }
 
     /// Returns whether the run is over.
@@ -163,26 +169,32 @@ impl Course {
 
     fn compare(&self, slices: &[Slice]) -> Settled {
         let third = slices.len() / 3;
-        let halves = [&slices[third..2 * third], &slices[2 * third..]].map(|half| self.rate(half));
+        let thirds = [&slices[..third], &slices[third..2 * third], &slices[2 * third..]];
+        let have_rounds = thirds.iter().all(|third| ops(third) >= self.ops_per_round);
+        let halves = [thirds[1], thirds[2]].map(|half| self.rate(half));
         let (least, most) = (halves[0].min(halves[1]), halves[0].max(halves[1]));
         Settled {
             warm_up_ns: third as u64 * self.slice_ns,
             window_ns: 2 * third as u64 * self.slice_ns,
             halves,
             ops_per_s: self.rate(&slices[third..]),
-            has_converged: most > 0.0 && most - least <= AGREEMENT * most,
+            has_converged: have_rounds && most > 0.0 && most - least <= AGREEMENT * most,
         }
     }
 
     /// Returns the rate of some slices.
     fn rate(&self, slices: &[Slice]) -> f64 {
-        let ops: f64 = slices.iter().map(|slice| slice.ops).sum();
-        ops * 1e9 / (slices.len().max(1) as f64 * self.slice_ns as f64)
+        ops(slices) * 1e9 / (slices.len().max(1) as f64 * self.slice_ns as f64)
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns what was done in some slices.
+fn ops(slices: &[Slice]) -> f64 {
+    slices.iter().map(|slice| slice.ops).sum()
 }
 
 #[cfg(test)]
@@ -202,7 +214,7 @@ mod tests {
     }
 
     fn settled(at_most_ns: u64, step_ns: impl Fn(u64) -> u64) -> Settled {
-        let course = Course::new(0, at_most_ns, 1);
+        let course = Course::new(0, at_most_ns, 1, 1);
         work(&course, &mut Place::default(), step_ns);
         course.settled().expect("it came to its end")
     }
@@ -230,14 +242,14 @@ mod tests {
 
     #[test]
     fn nothing_done_is_no_rate_to_agree_on() {
-        let course = Course::new(0, 6 * MS, 1);
+        let course = Course::new(0, 6 * MS, 1, 1);
         course.note(&mut Place::default(), Stretch { from_ns: 0, to_ns: 7 * MS, ops: 0, aside_ns: 0 });
         assert_eq!(course.settled().map(|run| (run.has_converged, run.ops_per_s)), Some((false, 0.0)));
     }
 
     #[test]
     fn the_last_worker_decides_when_the_run_is_over() {
-        let course = Course::new(0, 6 * MS, 2);
+        let course = Course::new(0, 6 * MS, 2, 1);
         let all = |place: &mut Place| {
             course.note(place, Stretch { from_ns: 0, to_ns: 12 * MS, ops: 1200, aside_ns: 6 * MS });
         };
@@ -252,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_put_aside_for_longer_than_a_look_takes_no_time() {
         // Rounds of 500 operations in half a ms; before each 7 ms are put aside, in a step that makes no other.
-        let course = Course::new(0, 60 * MS, 1);
+        let course = Course::new(0, 60 * MS, 1, 1);
         let (mut place, mut now_ns) = (Place::default(), 0);
         while !course.is_over() {
             for step in 0..500 {
@@ -264,6 +276,21 @@ mod tests {
         }
         let run = course.settled().expect("it came to its end");
         assert!(run.has_converged && (run.ops_per_s - 1e6).abs() < 1.0, "{run:?}");
+    }
+
+    #[test]
+    fn a_run_that_has_not_come_round_has_not_converged() {
+        // A round takes 5 ms, the first one twice as long.
+        let rounds = |at_most_ns| {
+            let course = Course::new(0, at_most_ns, 1, 500);
+            work(&course, &mut Place::default(), |now_ns| if now_ns < 10 * MS { 20_000 } else { 10_000 });
+            course.settled().expect("it came to its end")
+        };
+        let run = rounds(60 * MS);
+        assert!(run.has_converged && run.warm_up_ns >= 10 * MS, "{run:?}");
+        assert!((run.ops_per_s - 1e5).abs() < 1.0, "{run:?}");
+        let run = rounds(9 * MS);
+        assert!(!run.has_converged && run.halves == [5e4; 2], "even, but all of the first round: {run:?}");
     }
 
     #[test]
