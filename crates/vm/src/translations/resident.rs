@@ -2,14 +2,15 @@
 //!
 //! # Guarantee
 //! * The size is exact while nobody changes it.
-//! * The peak is exact while at most [`NR_SUMMED`] CPUs have changed the size; beyond, up to `2 * SLACK` pages of each
-//!   CPU may be missing from it. (Linux's counters are off by more: `percpu_counter`, a batch a CPU.)
+//! * The peak is exact while at most [`NR_SUMMED`] CPUs have changed the size; beyond, up to twice [`slack`] pages of each
+//!   CPU may be missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much: the batch
+//!   of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each CPU.)
 //!
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
 //! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
-//! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`SLACK`] pages since its last sum.
-//! So what it removes without summing is at most `SLACK` pages.
+//! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`slack`] pages since its last sum.
+//! So what it removes without summing is at most as much, and a page that goes costs one line of another CPU's at most.
 
 use crate::system::System;
 use crate::translations::frames;
@@ -19,7 +20,11 @@ use faultless_sync::AtomicCpuSet;
 
 /// How many CPUs' counts are summed each time.
 const NR_SUMMED: usize = 8;
-const SLACK: u64 = 32;
+
+/// Returns by how many pages a CPU's count moves before it sums.
+const fn slack(nr_cpus: usize) -> u64 {
+    if nr_cpus < 32 { 32 } else { nr_cpus as u64 }
+}
 
 /// Two lines: a processor that fetches one may fetch its neighbour with it.
 const CELL_BYTES: usize = 128;
@@ -101,7 +106,7 @@ impl<P: System> Resident<P> {
         let Cell { count, seen } = self.cell(memory, P::cpu());
         // Relaxed: the CPU's own.
         let (count, last) = (count.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
-        let is_far = |count: u64| count.wrapping_sub(last).cast_signed().unsigned_abs() >= SLACK;
+        let is_far = |count: u64| count.wrapping_sub(last).cast_signed().unsigned_abs() >= slack(self.nr_cpus);
         let has_moved = is_far(count) || is_far(count.wrapping_sub(nr_pages));
         if has_moved {
             seen.store(count.wrapping_sub(nr_pages), Ordering::Relaxed);
@@ -143,6 +148,8 @@ mod tests {
     use faultless_phys::{Memory, Options};
     use faultless_platform::native::{HostRegion, Machine, Native};
     use std::sync::Barrier;
+
+    const SLACK: u64 = slack(3 * NR_SUMMED);
 
     /// Has as many CPUs as given turns to do something with counts that are new.
     fn in_turns(turns: &[(u64, u64)]) -> (u64, u64) {
@@ -191,6 +198,11 @@ mod tests {
         assert_eq!(with(0, SLACK), (0, nr_before + 2));
         assert_eq!(with(SLACK, 1), (nr_before + SLACK - 1, nr_before + SLACK));
         assert_eq!(with(100, 100), (nr_before, nr_before + 100));
+    }
+
+    #[test]
+    fn the_more_cpus_there_are_the_less_often_one_sums() {
+        assert_eq!([1, 31, 32, 33, 384].map(slack), [32, 32, 32, 33, 384]);
     }
 
     #[test]
