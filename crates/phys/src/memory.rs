@@ -109,6 +109,7 @@ impl<P: Platform> Core<P> {
     fn tell_names(&self) {
         P::trace(self.frames.named("a frame's metadata (its count of references)"));
         self.zones.tell_names();
+        self.rcu.tell_names();
     }
 }
 

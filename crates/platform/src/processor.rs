@@ -144,6 +144,12 @@ impl Tracepoint {
     pub fn named<T>(name: &'static str, object: &T) -> Self {
         Self::Named { name, address: core::ptr::from_ref(object).addr(), len_bytes: size_of::<T>() }
     }
+
+    /// As [`Tracepoint::named`], of objects that lie in a row.
+    #[inline]
+    pub fn named_row<T>(name: &'static str, row: &[T]) -> Self {
+        Self::Named { name, address: row.as_ptr().addr(), len_bytes: size_of_val(row) }
+    }
 }
 
 /// What a CPU offers to code that runs on it.

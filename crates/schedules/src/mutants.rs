@@ -160,6 +160,8 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("lookers on other CPUs are not waited for", PutBack(M::LookersIgnored, "space: no grace period")),
     reviewed("lookers in a lane are not noted", PutBack(M::LaneLookersUnnoted, "index, space::lane_rooms"))
         .rare(&["busy"]),
+    reviewed("forgotten lookers are not waited for", PutBack(M::ForgottenLookersUnawaited, "sync::lookers, index"))
+        .rare(&["busy"]),
     reviewed("lookup without the index lock", PutBack(M::IndexReadUnlocked, "design::spf_v11")),
     reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
     reviewed("a change does not wait for faults", PutBack(M::FaultsUnawaited, "design::faultless")),

@@ -23,9 +23,19 @@
 //! many have not been noted yet. Its own CPU fenced when it became that one. And whoever notes many has fenced before:
 //! if the remover missed that, its fence came first, so what it removed was gone when many were noted, and whoever
 //! reads that (Acquire) sees it gone. Model: `tests/models/lookers.rs`.
+//!
+//! # Race: who has looked is forgotten beside one who looks ([`RecentLookers`])
+//! ```text
+//! looker on CPU c, in a section             remover on CPU r
+//! fence SeqCst (section begins)             word = 0, if it is many, or another CPU's
+//! word = c + 1, or many? else notes itself  fence SeqCst; draws a ticket
+//! look it up, use it                        later: word = 0, or r + 1, and the ticket's grace period is over? free
+//! ```
+//! Of the two fences one comes first. The looker's: the grace period waits for its section. The remover's: the looker
+//! reads 0, or what came since, and notes itself as though nobody had looked. Forbidden: found and freed.
 
 use crate::{Rcu, RcuGuard};
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::{Atomic, Ordering, Processor, mutant};
 
 const NOBODY: u32 = 0;
 const MANY: u32 = u32::MAX;
@@ -127,6 +137,14 @@ impl<P: Processor> Lookers<P> {
         seen != NOBODY && seen != own::<P>()
     }
 
+    /// Forgets who has looked, if it is known and not the calling CPU alone; says whether it did. Who looked in a section
+    /// that has not ended is noted nowhere any more: the caller waits for those.
+    fn forget_others(&self) -> bool {
+        // Relaxed, all: the fence of the caller's ticket orders it.
+        let seen = self.word.load(Ordering::Relaxed);
+        seen != COMING && self.word.compare_exchange(seen, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// Forgets who has looked; the caller alone reaches it from now on.
     pub fn forget(&self) {
         // Relaxed: the caller's alone.
@@ -135,6 +153,111 @@ impl<P: Processor> Lookers<P> {
 }
 
 impl<P: Processor> Default for Lookers<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// As [`Lookers`] of those who look in sections ([`Lookers::note`]), but who looked long ago is forgotten. One remover
+/// at a time.
+///
+/// After others were found, so many removals go by before they are forgotten: 1 if the last who were forgotten stayed
+/// away, else twice as many as the last time, up to [`RecentLookers::MOST_PATIENCE`]. So where others look all the time,
+/// forgetting them costs next to nothing.
+///
+/// ```
+/// use faultless_platform::native::{Machine, Native};
+/// use faultless_sync::{Rcu, RecentLookers};
+///
+/// let (lookers, rcu) = (RecentLookers::<Native>::new(), Rcu::<Native>::new(2));
+/// Machine::new(2).attach(|| {
+///     lookers.let_many_in();
+///     assert!(lookers.may_be_elsewhere(&rcu), "from now on they are forgotten");
+///     assert!(lookers.may_be_elsewhere(&rcu), "one of them may still be looking");
+///     rcu.synchronize();
+///     assert!(!lookers.may_be_elsewhere(&rcu));
+/// });
+/// ```
+pub struct RecentLookers<P: Processor> {
+    lookers: Lookers<P>,
+    /// The remover's: how many removals are to go by, and went by.
+    patience: P::AtomicU32,
+    nr_gone_by: P::AtomicU32,
+    /// The remover's: 0, or of a grace period behind which those are gone who were forgotten.
+    ticket: P::AtomicU64,
+}
+
+impl<P: Processor> RecentLookers<P> {
+    /// Removals that go by at most before others are forgotten.
+    pub const MOST_PATIENCE: u32 = 1 << 6;
+
+    /// Returns the state of what nobody has looked at.
+    pub fn new() -> Self {
+        Self {
+            lookers: Lookers::new(),
+            patience: P::AtomicU32::new(1),
+            nr_gone_by: P::AtomicU32::new(0),
+            ticket: P::AtomicU64::new(0),
+        }
+    }
+
+    /// As [`Lookers::note`].
+    #[inline]
+    pub fn note(&self) {
+        self.lookers.note();
+    }
+
+    /// As [`Lookers::let_many_in`], of those who have looked so far, and who may not have noted that.
+    pub fn let_many_in(&self) {
+        self.lookers.let_many_in();
+    }
+
+    /// As [`Lookers::are_the_callers`].
+    #[inline]
+    pub fn are_the_callers(&self) -> bool {
+        self.lookers.are_the_callers()
+    }
+
+    /// As [`Lookers::may_be_elsewhere`]; the remover asks, of what sections of `rcu` find.
+    #[inline]
+    pub fn may_be_elsewhere<const BATCH: usize>(&self, rcu: &Rcu<P, BATCH>) -> bool {
+        if self.lookers.may_be_elsewhere() {
+            self.lose_patience(rcu);
+            return true;
+        }
+        // Relaxed: the remover's.
+        let ticket = self.ticket.load(Ordering::Relaxed);
+        ticket != 0 && mutant!(ForgottenLookersUnawaited, self.may_linger(ticket, rcu) => false)
+    }
+
+    /// Says whether those may still be looking who were forgotten when the ticket was drawn.
+    #[cold]
+    fn may_linger<const BATCH: usize>(&self, ticket: u64, rcu: &Rcu<P, BATCH>) -> bool {
+        let may_linger = !rcu.is_over(ticket);
+        if !may_linger {
+            // Relaxed, both: the remover's.
+            self.ticket.store(0, Ordering::Relaxed);
+            self.patience.store(1, Ordering::Relaxed);
+        }
+        may_linger
+    }
+
+    /// Forgets others when it is time.
+    #[cold]
+    fn lose_patience<const BATCH: usize>(&self, rcu: &Rcu<P, BATCH>) {
+        // Relaxed, all: the remover's.
+        let (nr_gone_by, patience) =
+            (self.nr_gone_by.load(Ordering::Relaxed) + 1, self.patience.load(Ordering::Relaxed));
+        let is_time = nr_gone_by >= patience && self.lookers.forget_others();
+        if is_time {
+            self.patience.store((2 * patience).min(Self::MOST_PATIENCE), Ordering::Relaxed);
+            self.ticket.store(rcu.ticket(), Ordering::Relaxed);
+        }
+        self.nr_gone_by.store(if is_time { 0 } else { nr_gone_by }, Ordering::Relaxed);
+    }
+}
+
+impl<P: Processor> Default for RecentLookers<P> {
     fn default() -> Self {
         Self::new()
     }

@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
-use faultless_platform::{CachePadded, Processor};
+use faultless_platform::{CachePadded, Processor, Tracepoint};
 
 /// One padded cell for each CPU slot of a machine.
 ///
@@ -32,6 +32,13 @@ impl<P: Processor, T> PerCpu<P, T> {
     /// Returns cells for slots 0 to `nr_cpus` - 1; allocates, so it is for set-up.
     pub fn new(nr_cpus: usize, mut cell: impl FnMut(usize) -> T) -> Self {
         Self { cells: (0..nr_cpus).map(|cpu| CachePadded::new(cell(cpu))).collect(), processor: PhantomData }
+    }
+
+    /// Tells observers what lies there.
+    pub fn tell(&self, name: &'static str) {
+        if P::WATCHED {
+            P::trace(Tracepoint::named_row(name, &self.cells));
+        }
     }
 
     /// Returns the number of cells.

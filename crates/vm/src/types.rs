@@ -22,6 +22,7 @@ use crate::orphans::Orphans;
 use crate::pin::Pinned;
 use crate::pool::Pool;
 use crate::reference::Reference;
+use crate::space::NR_QUANTITIES;
 use crate::space::departures::Departures;
 use crate::space::line::AreaLine;
 use crate::space::map_lock::MapLock;
@@ -351,10 +352,7 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     /// Whether there were ever two users at once.
     pub(crate) is_shared: P::AtomicBool,
     /// Changed under the semaphore's write side, or as `credits` says.
-    pub(crate) nr_areas: P::AtomicU64,
-    pub(crate) mapped_bytes: P::AtomicU64,
-    pub(crate) data_bytes: P::AtomicU64,
-    pub(crate) locked_bytes: P::AtomicU64,
+    pub(crate) counts: [P::AtomicU64; NR_QUANTITIES],
     /// See `quota`.
     pub(crate) lost_lock_bytes: P::AtomicU64,
     /// Flags that every new area gets: what `mlockall` said about the future.

@@ -71,6 +71,8 @@ pub enum Mutant {
     LookersIgnored,
     /// Whoever looks into a lane's index does not note it: what others take away there is used again at once.
     LaneLookersUnnoted,
+    /// Who has looked into a lane's index is forgotten at once, not when its section has ended.
+    ForgottenLookersUnawaited,
     /// A speculative fault looks the index up without its lock.
     IndexReadUnlocked,
     /// A change does not wait for the faults that began before it was announced.
@@ -178,7 +180,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 77] = [
+    pub const ALL: [Self; 78] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -207,6 +209,7 @@ impl Mutant {
         Self::NodesUnheld,
         Self::LookersIgnored,
         Self::LaneLookersUnnoted,
+        Self::ForgottenLookersUnawaited,
         Self::IndexReadUnlocked,
         Self::FaultsUnawaited,
         Self::AnnouncementIgnored,
@@ -289,6 +292,7 @@ impl Mutant {
             Self::NodesUnheld => "nodes-unheld",
             Self::LookersIgnored => "lookers-ignored",
             Self::LaneLookersUnnoted => "lane-lookers-unnoted",
+            Self::ForgottenLookersUnawaited => "forgotten-lookers-unawaited",
             Self::IndexReadUnlocked => "index-read-unlocked",
             Self::FaultsUnawaited => "faults-unawaited",
             Self::AnnouncementIgnored => "announcement-ignored",

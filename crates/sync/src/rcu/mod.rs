@@ -34,7 +34,7 @@ mod grace;
 pub(crate) mod numbers;
 mod reader;
 
-use domain::Domain;
+use domain::{Domain, Periods};
 use faultless_platform::{GROUP_BITS, Processor};
 use grace::Grace;
 
@@ -100,6 +100,11 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
         Self { domain: Domain::new(nr_cpus, Grace::new(nr_cpus, group_bits)) }
     }
 
+    /// Tells observers where CPUs say that they read.
+    pub fn tell_names(&self) {
+        self.domain.periods.readers.tell("where CPUs say that they are in a read section");
+    }
+
     /// Begins a read section, until the guard is dropped; nests.
     ///
     /// # Panics
@@ -139,6 +144,30 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     pub fn synchronize(&self) {
         self.check_outside();
         self.domain.synchronize();
+    }
+
+    /// Returns a ticket for [`Rcu::is_over`]: of a grace period that begins later, and so waits for all read sections that
+    /// may see what the caller has made unreachable.
+    ///
+    /// ```
+    /// use faultless_platform::native::{Machine, Native};
+    /// use faultless_sync::Rcu;
+    ///
+    /// let rcu = Rcu::<Native>::new(1);
+    /// Machine::new(1).attach(|| {
+    ///     let ticket = rcu.ticket();
+    ///     assert!(!rcu.is_over(ticket));
+    ///     rcu.synchronize();
+    ///     assert!(rcu.is_over(ticket));
+    /// });
+    /// ```
+    pub fn ticket(&self) -> u64 {
+        self.domain.periods.numbers().ticket()
+    }
+
+    /// Says whether the grace period of a ticket has ended; nobody drives it for that.
+    pub fn is_over(&self, ticket: u64) -> bool {
+        self.domain.periods.numbers().is_complete(ticket)
     }
 
     /// Waits until the sections that these CPUs are in now are over, and no longer: who begins one meanwhile sees what

@@ -1,7 +1,7 @@
 //! The table in which readers of biased semaphores show themselves, and what a reader is given: see `bravo`.
 
 use alloc::boxed::Box;
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Processor, Tracepoint};
 
 /// Values of a semaphore's `bias`.
 pub(super) const OFF: u32 = 0;
@@ -47,7 +47,11 @@ impl<P: Processor> ReaderTable<P> {
     pub fn new(nr_places: usize) -> Self {
         let nr_places = nr_places.clamp(1, 1 << 16).next_power_of_two();
         let place = |_| Place { word: P::AtomicUsize::new(FREE), nr_drawn: P::AtomicU32::new(0) };
-        Self { places: (0..nr_places).map(|number| CachePadded::new(place(number))).collect() }
+        let table = Self { places: (0..nr_places).map(|number| CachePadded::new(place(number))).collect() };
+        if P::WATCHED {
+            P::trace(Tracepoint::named_row("the table of semaphores' readers", &table.places));
+        }
+        table
     }
 
     /// Returns by what a semaphore that is being made scatters its readers: unlike its address, the same in each run.

@@ -4,7 +4,7 @@ use crate::object::Object;
 use crate::race;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
-use faultless_sync::{Lookers, Rcu};
+use faultless_sync::{Lookers, Rcu, RecentLookers};
 
 struct Shared {
     lookers: Lookers<Loom>,
@@ -138,6 +138,83 @@ pub fn many_that_were_let_in_need_no_more_than_a_section() {
 #[test]
 fn alone_means_at_once() {
     race(None, shared::<2>, [look_and_free, wait_for_sections], |shared| {
+        assert_eq!(shared.nr_at_once.load(Ordering::Relaxed), 1);
+    });
+}
+
+struct Recent {
+    lookers: RecentLookers<Loom>,
+    rcu: Rcu<Loom, 1>,
+    is_linked: <Loom as Processor>::AtomicBool,
+    object: Object,
+    nr_at_once: <Loom as Processor>::AtomicU32,
+}
+
+/// Many may have looked.
+fn recent<const N: usize>() -> Recent {
+    let lookers = RecentLookers::new();
+    lookers.let_many_in();
+    Recent {
+        lookers,
+        rcu: Rcu::with_batch(N),
+        is_linked: Atomic::new(true),
+        object: Object::new(),
+        nr_at_once: Atomic::new(0),
+    }
+}
+
+fn look_lately(shared: &Recent) {
+    let _section = shared.rcu.read();
+    shared.lookers.note();
+    if shared.is_linked.load(Ordering::Relaxed) {
+        assert!(!shared.object.is_freed(), "freed under a looker");
+    }
+}
+
+fn look_lately_twice(shared: &Recent) {
+    look_lately(shared);
+    look_lately(shared);
+}
+
+/// A removal of something else, by which others are forgotten.
+fn forget(shared: &Recent) {
+    assert!(shared.lookers.may_be_elsewhere(&shared.rcu), "many");
+}
+
+fn free_what_recent_lookers_find(shared: &Recent) {
+    shared.is_linked.store(false, Ordering::Relaxed);
+    if shared.lookers.may_be_elsewhere(&shared.rcu) {
+        shared.rcu.synchronize();
+    } else {
+        shared.nr_at_once.fetch_add(1, Ordering::Relaxed);
+    }
+    shared.object.end();
+}
+
+fn forget_and_free(shared: &Recent) {
+    forget(shared);
+    free_what_recent_lookers_find(shared);
+}
+
+fn forget_wait_and_free(shared: &Recent) {
+    forget(shared);
+    shared.rcu.synchronize();
+    free_what_recent_lookers_find(shared);
+}
+
+#[test]
+pub fn who_is_forgotten_while_it_looks_is_waited_for() {
+    race(Some(3), recent::<2>, [forget_and_free, look_lately], |_| ());
+    race(Some(3), recent::<2>, [forget_wait_and_free, look_lately_twice], |_| ());
+    race(Some(2), recent::<3>, [forget_wait_and_free, look_lately, look_lately], |_| ());
+}
+
+#[test]
+fn who_looked_long_ago_is_forgotten() {
+    fn wait(shared: &Recent) {
+        shared.rcu.synchronize();
+    }
+    race(None, recent::<2>, [forget_wait_and_free, wait], |shared| {
         assert_eq!(shared.nr_at_once.load(Ordering::Relaxed), 1);
     });
 }

@@ -1,7 +1,7 @@
 //! Known bugs of this crate, put back: the models notice. Also what the feature `mutants` is worth: with it a mutant
 //! can be on.
 
-use crate::{mcs, range_lock, rwsem, seqcount};
+use crate::{lookers, mcs, range_lock, rwsem, seqcount};
 use faultless_platform::mutants::{Mutant, choose};
 use std::thread;
 
@@ -30,6 +30,12 @@ fn a_thief_that_forgets_the_line_leaves_a_sleeper() {
 fn a_queue_that_hands_its_head_on_without_barriers_shows_old_data() {
     let model = mcs::one_head_at_a_time;
     assert!(is_noticed(Some(Mutant::McsUnordered), model) && !is_noticed(None, model));
+}
+
+#[test]
+fn a_looker_that_is_forgotten_and_not_waited_for_is_freed_under() {
+    let model = lookers::who_is_forgotten_while_it_looks_is_waited_for;
+    assert!(is_noticed(Some(Mutant::ForgottenLookersUnawaited), model) && !is_noticed(None, model));
 }
 
 #[test]

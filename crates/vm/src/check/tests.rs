@@ -10,8 +10,8 @@ use crate::instance::Vm;
 use crate::limits::Limits;
 use crate::object::{ObjectSpec, WriteNotice, ZeroSource};
 use crate::pattern::Pattern;
-use crate::space::Space;
 use crate::space::request::{Backing, MapRequest, Placement, Populate};
+use crate::space::{Quantity, Space};
 use crate::translations::frames;
 use crate::translations::table::Tables;
 use crate::types::Area;
@@ -135,10 +135,10 @@ impl World<'_> {
 fn sums_that_are_not_those_of_the_areas() {
     with_world(|world| {
         let more = |number| number + 1;
-        world.number(&world.space.nr_areas, more, 1, "areas, map_count says");
-        world.number(&world.space.mapped_bytes, more, 1, "bytes mapped");
-        world.number(&world.space.data_bytes, more, 1, "bytes of data");
-        world.number(&world.space.locked_bytes, more, 1, "bytes locked");
+        world.number(world.space.charged(Quantity::Areas), more, 1, "areas, map_count says");
+        world.number(world.space.charged(Quantity::Bytes), more, 1, "bytes mapped");
+        world.number(world.space.charged(Quantity::DataBytes), more, 1, "bytes of data");
+        world.number(world.space.charged(Quantity::LockedBytes), more, 1, "bytes locked");
         world.area(OWN, |area| {
             world.number(&area.start, |start| start + PAGE, 1, "index says");
             world.number(&area.end, |end| end - PAGE, 1, "index says");

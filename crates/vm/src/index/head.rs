@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, CachePadded, Ordering, TouchKind};
-use faultless_sync::Lookers;
+use faultless_sync::RecentLookers;
 
 /// A leaf, and where it is in its parent.
 pub(super) struct Finger<P: System> {
@@ -113,7 +113,7 @@ impl<P: System> FingerCell<P> {
 pub(super) struct Head<P: System> {
     pub(super) root: P::AtomicPtr<Node<P>>,
     /// Beside the root, which they read.
-    pub(super) lookers: Lookers<P>,
+    pub(super) lookers: RecentLookers<P>,
     /// Whether what came last became part of an area: a hint, which changes seldom.
     pub(super) grows: P::AtomicBool,
     pub(super) finger: CachePadded<FingerCell<P>>,
@@ -124,7 +124,7 @@ impl<P: System> Head<P> {
         let root = P::AtomicPtr::new(core::ptr::null_mut());
         Self {
             root,
-            lookers: Lookers::new(),
+            lookers: RecentLookers::new(),
             grows: P::AtomicBool::new(false),
             finger: CachePadded::new(FingerCell::new()),
         }

@@ -71,6 +71,7 @@ pub use writer::{Around, Writer};
 use crate::system::System;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, Ordering, mutant};
+use faultless_sync::Rcu;
 use head::{Head, root_in_force};
 use node::{NodeSlot, Place};
 
@@ -146,10 +147,11 @@ impl<P: System, T> Index<P, T> {
         self.head.lookers.let_many_in();
     }
 
-    /// Says whether another CPU may be looking at what the writer has taken away, if all who look note that.
+    /// Says whether another CPU may be looking at what the writer has taken away, if all who look note that, in sections
+    /// of `rcu`.
     #[inline]
-    pub(crate) fn may_be_looked_at(&self) -> bool {
-        self.head.lookers.may_be_elsewhere()
+    pub(crate) fn may_be_looked_at(&self, rcu: &Rcu<P>) -> bool {
+        self.head.lookers.may_be_elsewhere(rcu)
     }
 
     /// Says whether what came last became part of an area; a hint.

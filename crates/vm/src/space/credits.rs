@@ -5,8 +5,9 @@
 //! by side and mappings are spread (`translations::lanes`); elsewhere a counter is one word.
 //!
 //! # Words first
-//! `nr_areas`, `mapped_bytes`, `data_bytes` and `locked_bytes` of the space are what is *charged*: what there is, and
-//! what CPUs hold as credits (`sync::Credit`, I1). `are_out` says whether any purse may hold something.
+//! For each quantity a word says what is *charged*: what there is, and what CPUs hold as credits (`sync::Credit`, I1).
+//! Those of a space without credits are its `counts`. Else they lie on a line of their own, because draws write them
+//! while all CPUs read what else the space has. `are_out` says whether any purse may hold something.
 //!
 //! # Invariants
 //! * C1 a purse changes by a call of its own CPU that has a part, or by who has everything. Calls that have everything
@@ -25,7 +26,7 @@
 //! | a check of who has everything, while credits are out | what is charged is at least what there is: a yes is right, and a no is asked again after a recall (C3) |
 //! | a limit is lowered while credits are out | limits stay ([`Space::limits`]); what mremap goes on counting as locked lowers that one, with everything held, and by as much as it takes off the counter |
 //! | somebody sums up (map_count of `/proc`, the checker) | with everything held |
-//! | a second user comes, and parts are given out from then on | purses are empty, and what was counted is charged |
+//! | a second user comes, and parts are given out from then on | purses are empty, and what was counted is charged, with everything held: who reads meanwhile finds the words of before, or waits for that |
 //! | fork | the child has purses of its own, empty; the parent is had as a whole |
 //! | the space ends | its purses go with it; limits are a space's own, so nothing is owed to anybody |
 //!
@@ -33,21 +34,24 @@
 //! demand is judged by itself, against a number that stays ([`Space::check_commit`]). So it writes no line at all.
 //!
 //! # Memory
-//! A line for each CPU and one more, behind the sets of the lanes; nothing on one CPU or under Linux's placement.
+//! A line for each CPU and two more, behind the sets of the lanes; nothing on one CPU or under Linux's placement.
 
-use super::change::Sizes;
+use super::change::{Counted, Sizes};
 use super::map_lock::MapLock;
 use super::ranges::Additions;
 use super::{EVERYTHING, Space};
 use crate::design::Design;
 use crate::limits::Privileges;
 use crate::system::System;
-use faultless_platform::{Atomic, Ordering};
+use faultless_platform::{Atomic, Ordering, Tracepoint};
 use faultless_sync::{Credit, Purses};
+
+/// How many quantities there are.
+pub(crate) const NR_QUANTITIES: usize = 4;
 
 /// What a space counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Quantity {
+pub(crate) enum Quantity {
     Areas,
     Bytes,
     DataBytes,
@@ -55,7 +59,7 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    const ALL: [Self; 4] = [Self::Areas, Self::Bytes, Self::DataBytes, Self::LockedBytes];
+    pub(super) const ALL: [Self; NR_QUANTITIES] = [Self::Areas, Self::Bytes, Self::DataBytes, Self::LockedBytes];
 
     /// How much of it a call that has a part may add.
     fn of_additions(self, added: &Additions) -> u64 {
@@ -66,7 +70,7 @@ impl Quantity {
         }
     }
 
-    fn of_sizes(self, sizes: &Sizes) -> u64 {
+    pub(super) fn of_sizes(self, sizes: &Sizes) -> u64 {
         match self {
             Self::Areas => sizes.areas,
             Self::Bytes => sizes.bytes,
@@ -79,16 +83,22 @@ impl Quantity {
 /// The purses of a space's CPUs, if they hold credits: in words that lie beside its lanes.
 struct Row<'a, P: System> {
     purses: Purses<'a, P>,
+    /// By quantity.
+    charged: &'a [P::AtomicU64],
     /// Not 0: C4. On a line that is written seldom.
     are_out: &'a P::AtomicU64,
 }
 
 /// Returns how many words a space of this design needs whose mappings are spread.
 pub(super) fn nr_words<P: System, D: Design<P>>() -> usize {
-    if D::Lock::DIVIDES { (P::nr_cpus() + 1) * Purses::<P>::WORDS_PER_CPU } else { 0 }
+    if D::Lock::DIVIDES { (P::nr_cpus() + 2) * Purses::<P>::WORDS_PER_CPU } else { 0 }
 }
 
-impl<P: System> Row<'_, P> {
+impl<'a, P: System> Row<'a, P> {
+    fn credit(&self, quantity: Quantity) -> Credit<'a, P> {
+        self.purses.credit(quantity as usize, &self.charged[quantity as usize])
+    }
+
     fn note_out(&self) {
         // Relaxed, both: cleared by who has everything, which excludes those who set it.
         if self.are_out.load(Ordering::Relaxed) == 0 {
@@ -99,13 +109,9 @@ impl<P: System> Row<'_, P> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the word of what is charged.
-    fn charged(&self, quantity: Quantity) -> &P::AtomicU64 {
-        match quantity {
-            Quantity::Areas => &self.nr_areas,
-            Quantity::Bytes => &self.mapped_bytes,
-            Quantity::DataBytes => &self.data_bytes,
-            Quantity::LockedBytes => &self.locked_bytes,
-        }
+    #[inline]
+    pub(crate) fn charged(&self, quantity: Quantity) -> &P::AtomicU64 {
+        &self.row().map_or(&self.counts[..], |row| row.charged)[quantity as usize]
     }
 
     #[inline]
@@ -115,11 +121,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         let words = self.lanes().own_words()?;
         let (purses, rest) = words.split_at(P::nr_cpus() * Purses::<P>::WORDS_PER_CPU);
-        Some(Row { purses: Purses::new(purses), are_out: &rest[0] })
+        let (charged, rest) = rest.split_at(Purses::<P>::WORDS_PER_CPU);
+        Some(Row { purses: Purses::new(purses), charged, are_out: &rest[0] })
     }
 
-    fn credit<'a>(&'a self, row: &Row<'a, P>, quantity: Quantity) -> Credit<'a, P> {
-        row.purses.credit(quantity as usize, self.charged(quantity))
+    /// Charges what was counted before CPUs could hold credits; the caller has everything.
+    pub(super) fn charge_counted(&self) {
+        let Some(row) = self.row() else { return };
+        for (charged, counted) in row.charged.iter().zip(&self.counts) {
+            // Relaxed, both: read and written by who holds something, or for a bound of a moment.
+            charged.store(counted.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        if P::WATCHED {
+            P::trace(Tracepoint::named_row("the address space's counts", row.charged));
+        }
     }
 
     /// Returns up to how much may be claimed: what every call may add that has a part.
@@ -147,25 +162,37 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let Some(row) = self.row() else { return false };
         row.note_out();
         let claims = |quantity: Quantity| {
-            self.credit(&row, quantity).claim(P::cpu(), quantity.of_additions(added), self.most(quantity))
+            row.credit(quantity).claim(P::cpu(), quantity.of_additions(added), self.most(quantity))
         };
         Quantity::ALL.into_iter().filter(|quantity| quantity.of_additions(added) != 0).all(claims)
     }
 
-    /// Counts a change of who has a part, out of this CPU's purse. Says whether there is one.
+    /// Counts a change: out of this CPU's purse, if the caller has a part and CPUs hold credits.
     #[inline]
-    pub(super) fn count_in_purse(&self, before: &Sizes, after: &Sizes) -> bool {
-        let Some(row) = self.row().filter(|_| self.lock.is_divided()) else { return false };
+    pub(super) fn count(&self, counted: &Counted) {
+        let purses = self.row().filter(|_| self.lock.is_divided());
         for quantity in Quantity::ALL {
-            let (before, after) = (quantity.of_sizes(before), quantity.of_sizes(after));
-            let credit = self.credit(&row, quantity);
+            let (before, after) = (quantity.of_sizes(&counted.before), quantity.of_sizes(&counted.after));
+            if before == after {
+                continue;
+            }
+            let Some(row) = &purses else {
+                change(self.charged(quantity), before, after);
+                continue;
+            };
             match after.checked_sub(before) {
-                Some(0) => {}
-                Some(added) => credit.add(P::cpu(), added),
-                None => credit.take_away(P::cpu(), before - after, self.most(quantity)),
+                Some(added) => row.credit(quantity).add(P::cpu(), added),
+                None => row.credit(quantity).take_away(P::cpu(), before - after, self.most(quantity)),
             }
         }
-        true
+    }
+
+    /// Takes bytes off what counts as locked; the caller has everything.
+    pub(super) fn uncount_locked(&self, bytes: u64) {
+        let locked = self.charged(Quantity::LockedBytes);
+        // Relaxed: the caller alone writes it.
+        let bytes = bytes.min(locked.load(Ordering::Relaxed));
+        change(locked, bytes, 0);
     }
 
     /// Takes all credits back if the caller has everything and any may be out; says whether it did.
@@ -177,7 +204,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return false;
         }
         for quantity in Quantity::ALL {
-            self.credit(&row, quantity).recall();
+            row.credit(quantity).recall();
         }
         row.are_out.store(0, Ordering::Relaxed);
         true
@@ -193,7 +220,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(super) fn at_most(&self, quantity: Quantity) -> u64 {
         match self.row() {
-            Some(row) => self.credit(&row, quantity).at_most(P::cpu()),
+            Some(row) => row.credit(quantity).at_most(P::cpu()),
             // Relaxed: exact under the semaphore, and where several have a part of that, under the lock of edits.
             None => self.charged(quantity).load(Ordering::Relaxed),
         }
@@ -206,7 +233,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Some(row) => {
                 // Purses change where parts are had, and each under its lane's lock.
                 let _kept = self.write(EVERYTHING);
-                self.credit(&row, quantity).total()
+                row.credit(quantity).total()
             }
             // Relaxed: as in `at_most`.
             None => self.charged(quantity).load(Ordering::Relaxed),
@@ -217,8 +244,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(crate) fn stray_credits(&self) -> u64 {
         // Relaxed: nobody else uses the space.
         let Some(row) = self.row().filter(|row| row.are_out.load(Ordering::Relaxed) == 0) else { return 0 };
-        Quantity::ALL.into_iter().map(|quantity| self.credit(&row, quantity).out()).fold(0, u64::saturating_add)
+        Quantity::ALL.into_iter().map(|quantity| row.credit(quantity).out()).fold(0, u64::saturating_add)
     }
+}
+
+/// Changes a counter by `after - before`.
+fn change(counter: &impl Atomic<Value = u64>, before: u64, after: u64) {
+    // Relaxed: written under the write lock, and where several have a part of that, under the lock of edits.
+    let now = counter.load(Ordering::Relaxed).wrapping_add(after).wrapping_sub(before);
+    counter.store(now, Ordering::Relaxed);
 }
 
 #[cfg(test)]

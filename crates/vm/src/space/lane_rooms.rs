@@ -22,7 +22,8 @@
 //! * N5 `are_crossed` and `are_used` only come true: the first by who has everything, the other by who adds an area.
 //! * N6 whoever looks into a lane's index, but under the lock of its edits or while he keeps out all who have parts,
 //!   notes that first ([`Looks`]). So the holder of that lock sees whether what he takes away may be in use on another
-//!   CPU; if not, it is used again at once, and there is no fault to wait for.
+//!   CPU; if not, it is used again at once, and there is no fault to wait for. Who looked long ago is forgotten
+//!   (`sync::RecentLookers`).
 //!
 //! # Races
 //! | race | why it is sound |
@@ -52,7 +53,7 @@ use crate::translations::lanes::{Row, Shape};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering};
+use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Tracepoint};
 use faultless_sync::{HeldRanges, PartTable, PartTableRef};
 
 /// Parts of a lane that are held at once; one more takes everything.
@@ -155,6 +156,10 @@ impl<P: System> LaneRooms<P> {
             let nr_rooms = 2 * P::nr_cpus();
             for place in 0..nr_rooms {
                 rooms.add(place).write(LaneRoom { parts: CachePadded::new(PartTable::new()), index: Index::new() });
+            }
+            if P::WATCHED {
+                let rooms = core::slice::from_raw_parts(rooms, nr_rooms);
+                P::trace(Tracepoint::named_row("a lane's parts and the root of its index", rooms));
             }
             let (flags, rooms) = (NonNull::new_unchecked(flags), NonNull::new_unchecked(rooms));
             place.write(CachePadded::new(Self { shape: *row.shape(), flags, rooms }));

@@ -101,7 +101,7 @@ impl<'vm, P: System, D: Design<P>> SpaceRef<'vm, P, D> {
 
     /// Tells observers what lies where.
     fn tell_names(&self) {
-        P::trace(Tracepoint::named("the address space's counts", &**self));
+        P::trace(Tracepoint::named("an address space's own words", &**self));
         P::trace(Tracepoint::named("the root of the area index", &self.index));
         P::trace(Tracepoint::named("the lock of the area index", &self.state));
         P::trace(Tracepoint::named("the set of CPUs that use the address space", self.users()));
@@ -217,10 +217,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             references: P::AtomicU32::new(1),
             nr_users: P::AtomicU32::new(0),
             is_shared: P::AtomicBool::new(false),
-            nr_areas: P::AtomicU64::new(0),
-            mapped_bytes: P::AtomicU64::new(0),
-            data_bytes: P::AtomicU64::new(0),
-            locked_bytes: P::AtomicU64::new(0),
+            counts: core::array::from_fn(|_| P::AtomicU64::new(0)),
             lost_lock_bytes: P::AtomicU64::new(0),
             default_flags: P::AtomicU32::new(0),
             static_data_bytes: P::AtomicU64::new(0),

@@ -96,6 +96,7 @@ pub use advise::Advice;
 pub use areas::Areas;
 pub use ask::SyncFlags;
 pub use change::Sizes;
+pub(crate) use credits::{NR_QUANTITIES, Quantity};
 pub use lane_rooms::LaneRooms;
 pub use left_over::LeftOver;
 pub use life::SpaceRef;
@@ -122,7 +123,7 @@ use crate::translations::tlb::SpaceId;
 use crate::types::{Area, Vm};
 use core::ops::Range;
 use core::ptr::NonNull;
-use credits::Quantity;
+
 use faultless_phys::FrameSource;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{AtomicCpuSet, RcuGuard};
@@ -367,7 +368,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the largest resident size so far, in pages; where more than eight CPUs used the space, up to 64 pages of
-    /// each may be missing from it.
+    /// each may be missing from it, or twice as many as there are CPUs if that is more.
     pub fn peak_resident_pages(&self) -> u64 {
         self.translations.resident.note_peak(self.memory());
         self.translations.resident.peak()

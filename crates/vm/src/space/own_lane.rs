@@ -7,6 +7,7 @@ use crate::addr::{PAGE, USER_END};
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
+use faultless_sync::Rcu;
 
 /// A lane, or a piece of the rest, or a space without lanes, whose index alone has all that lies in it; for whoever has
 /// the lock of its edits. Made under that, and used no longer.
@@ -20,8 +21,8 @@ pub(super) struct OwnLane<'a, P: System, T> {
 impl<'a, P: System, T> OwnLane<'a, P, T> {
     /// Says whether another CPU may be using what the caller has taken off the index.
     #[inline]
-    pub(super) fn may_be_looked_at(&self) -> bool {
-        !self.notes_lookers || self.index.may_be_looked_at()
+    pub(super) fn may_be_looked_at(&self, rcu: &Rcu<P>) -> bool {
+        !self.notes_lookers || self.index.may_be_looked_at(rcu)
     }
 
     /// Says whether a range lies in the lane, and reaches no bound where something else could begin.

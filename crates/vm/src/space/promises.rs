@@ -13,6 +13,7 @@
 //! A table goes with the last of its entries: `translations::counted`.
 
 use super::change::Sizes;
+use super::credits::Quantity;
 use super::{AreaLine, Space};
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaView;
@@ -229,10 +230,9 @@ impl<P: System, D: Design<P>> Cursor<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Adds the difference, beside other calls.
     fn add_sizes(&self, before: Sizes, after: Sizes) {
-        add(&self.nr_areas, after.areas, before.areas);
-        add(&self.mapped_bytes, after.bytes, before.bytes);
-        add(&self.data_bytes, after.data_bytes, before.data_bytes);
-        add(&self.locked_bytes, after.locked_bytes, before.locked_bytes);
+        for quantity in Quantity::ALL {
+            add(self.charged(quantity), quantity.of_sizes(&after), quantity.of_sizes(&before));
+        }
     }
 
     /// Judges what was added.

@@ -85,7 +85,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn count_lost_locks(&self, len: u64) {
         // Relaxed: under the write lock.
         self.lost_lock_bytes.store(self.lost_lock_bytes.load(Ordering::Relaxed) + len, Ordering::Relaxed);
-        self.locked_bytes.store(self.locked_bytes.load(Ordering::Relaxed).saturating_sub(len), Ordering::Relaxed);
+        self.uncount_locked(len);
     }
 
     /// Checks a promise of memory: none may exceed all there is.

@@ -58,6 +58,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             row.free(self.memory());
         })?;
         self.lanes().publish(row);
+        self.charge_counted();
         self.lock.set_lanes(made);
         if let Some(spare) = spare {
             D::await_faults(self, EVERYTHING);

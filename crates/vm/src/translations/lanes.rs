@@ -51,7 +51,7 @@ use core::iter::once;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, CpuSet, Ordering, PAGE_BYTES, mutant};
+use faultless_platform::{Atomic, CpuSet, Ordering, PAGE_BYTES, Tracepoint, mutant};
 use faultless_sync::{AtomicCpuSet, CpuSetView};
 
 /// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
@@ -189,6 +189,11 @@ impl<P: System> Lanes<P> {
         assert_eq!(self.state.load(Ordering::Relaxed), NO_SETS, "lanes come once");
         // SAFETY: nobody looks before the state says so.
         let row = unsafe { (*self.row.get()).write(row) };
+        if P::WATCHED {
+            // SAFETY: the sets' words lie there, in a row.
+            let sets = unsafe { core::slice::from_raw_parts(row.first, row.nr_words_of_sets()) };
+            P::trace(Tracepoint::named_row("the sets of CPUs that used a part of an address space", sets));
+        }
         // ORDER: Release pairs with the Acquire in `row_from`.
         self.state.store(JOINED, Ordering::Release);
         // ORDER: pairs with the fence in `join_late`: this finds a CPU among the users, or that one finds the sets.

@@ -211,7 +211,9 @@ impl<P: System> Cpus<P> {
             #[cfg(feature = "mutants")]
             early: UnsafeCell::new(None),
         };
-        Self { cpus: PerCpu::new(nr_cpus, cpu) }
+        let cpus = PerCpu::new(nr_cpus, cpu);
+        cpus.tell("a CPU's TLB and its requests");
+        Self { cpus }
     }
 
     /// Runs `act` with a CPU's TLB.

@@ -16,6 +16,7 @@ use crate::space::{AreaAt, Space};
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::NonNull;
+use faultless_phys::FrameSource;
 
 impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
@@ -80,7 +81,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let may_be_in_use = &mut self.may_be_in_use;
         D::update_index(&space, || {
             let may_be_in_use = || {
-                *may_be_in_use = lane.map_or_else(|| space.is_looked_at(), OwnLane::may_be_looked_at);
+                let looked_at_in = |lane: &OwnLane<'_, P, _>| lane.may_be_looked_at(space.memory().rcu());
+                *may_be_in_use = lane.map_or_else(|| space.is_looked_at(), looked_at_in);
                 *may_be_in_use
             };
             spare = edit.as_mut().and_then(|edit| edit.commit(may_be_in_use));

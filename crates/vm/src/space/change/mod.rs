@@ -31,6 +31,7 @@ mod wide;
 
 pub(super) use commit::{Departing, RemovedAreas};
 pub(super) use reserve::Reserve;
+pub(super) use sizes::Counted;
 pub use sizes::Sizes;
 
 use super::editing::Editing;

@@ -5,10 +5,6 @@
 //! index is made under: who has that lock reads them exactly.
 
 use crate::area::AreaFlags;
-use crate::design::Design;
-use crate::space::permit::WritePermit;
-use crate::system::System;
-use faultless_platform::{Atomic, Ordering};
 
 /// How much there is of what a space counts.
 ///
@@ -50,29 +46,6 @@ impl Sizes {
 /// What a change makes of a space's sizes.
 #[derive(Clone, Copy)]
 pub(in crate::space) struct Counted {
-    pub(super) before: Sizes,
-    pub(super) after: Sizes,
-}
-
-impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
-    /// Counts a change.
-    pub(in crate::space) fn count(self, counted: &Counted) {
-        let Counted { before, after } = counted;
-        if self.count_in_purse(before, after) {
-            return;
-        }
-        add(&self.nr_areas, after.areas, before.areas);
-        add(&self.mapped_bytes, after.bytes, before.bytes);
-        add(&self.data_bytes, after.data_bytes, before.data_bytes);
-        add(&self.locked_bytes, after.locked_bytes, before.locked_bytes);
-    }
-}
-
-/// Changes one of the space's counters by `after - before`.
-fn add(counter: &impl Atomic<Value = u64>, after: u64, before: u64) {
-    if after != before {
-        // Relaxed: written under the write lock, and where several have a part of that, under the lock of edits.
-        let now = counter.load(Ordering::Relaxed).wrapping_add(after).wrapping_sub(before);
-        counter.store(now, Ordering::Relaxed);
-    }
+    pub(in crate::space) before: Sizes,
+    pub(in crate::space) after: Sizes,
 }

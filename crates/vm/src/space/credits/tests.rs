@@ -2,6 +2,7 @@
 
 use super::Quantity;
 use crate::design::Faultless;
+use crate::error::CallError;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy, Privileges};
 use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
@@ -74,15 +75,18 @@ fn map(space: &TestedSpace<'_>, at: u64, nr_pages: u64, flags: AreaFlags) {
 }
 
 fn map_as(space: &TestedSpace<'_>, at: u64, nr_pages: u64, flags: AreaFlags) {
-    let request = MapRequest {
+    space.mmap(&request(at, nr_pages, flags)).expect("room");
+}
+
+fn request(at: u64, nr_pages: u64, flags: AreaFlags) -> MapRequest<'static, Native> {
+    MapRequest {
         placement: Placement::Fixed(VirtAddr::new(at)),
         len_bytes: nr_pages * PAGE,
         protection: flags.protection(),
         options: flags.options(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
-    };
-    space.mmap(&request).expect("room");
+    }
 }
 
 fn unmap(space: &TestedSpace<'_>, at: u64, nr_pages: u64) {
@@ -92,7 +96,7 @@ fn unmap(space: &TestedSpace<'_>, at: u64, nr_pages: u64) {
 /// Returns what all CPUs hold.
 fn out(space: &TestedSpace<'_>, quantity: Quantity) -> u64 {
     let row = space.row().expect("mappings are spread");
-    space.credit(&row, quantity).out()
+    row.credit(quantity).out()
 }
 
 fn charged(space: &TestedSpace<'_>) -> [u64; 4] {
@@ -209,6 +213,35 @@ fn the_checker_sees_credits_that_a_recall_would_miss() {
         row.are_out.store(1, Ordering::Relaxed);
     };
     in_turn(spread(), &[(1, &hide)]);
+}
+
+#[test]
+fn what_was_mapped_before_lanes_came_is_charged_with_them() {
+    let limits = Limits { placement: PlacementPolicy::Auto, max_map_count: 8, ..Limits::default() };
+    let (region, machine) = (HostRegion::reserve(16 << 20).expect("the host has room"), Machine::new(2));
+    machine.attach(|| {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 2, Options::default()) };
+        let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
+        let vm = vm.expect("a frame for the zero page");
+        let space = vm.create_space(limits).expect("room");
+        let guest = Guest::new(&space);
+        (0..5).for_each(|nr| map(&space, at(0, nr), 1, AreaFlags::empty()));
+        assert!(!space.has_credits());
+        let second = || {
+            let _guest = Guest::new(&space);
+            assert!(space.has_credits(), "lanes have come");
+            assert_eq!(sums(&space), [5, 5 * PAGE, 5 * PAGE, 0]);
+            (5..9).for_each(|nr| map(&space, at(0, nr), 1, AreaFlags::empty()));
+            let refused = space.mmap(&request(at(0, 9), 1, AreaFlags::READ));
+            assert_eq!(refused, Err(CallError::TooManyAreas { limit: 8 }), "Linux lets mmap exceed it by one");
+            unmap(&space, at(0, 0), 9);
+        };
+        std::thread::scope(|scope| _ = scope.spawn(|| machine.attach(second)));
+        assert_eq!(sums(&space), [4, 4 * PAGE, 4 * PAGE, 0]);
+        drop(guest);
+        drop(space);
+    });
 }
 
 #[test]
