@@ -2,6 +2,7 @@
 //! cut as anywhere else.
 
 use crate::world::{Tested, World, anonymous};
+use faultless_phys::Failing;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
 use faultless_vm::{
@@ -10,6 +11,7 @@ use faultless_vm::{
 };
 use std::ops::Range;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const NR_THREADS: usize = 3;
 const GIB: u64 = 1 << 30;
@@ -243,4 +245,70 @@ for_each_design!(tables_above_the_leaves_stay_where_a_cpu_maps_again, D, {
         }
         all_came.wait();
     });
+});
+
+// A second user comes, to a space with areas in and across lanes, while the n-th allocation fails.
+for_each_design!(a_space_that_finds_no_memory_for_lanes_goes_on_without, D, {
+    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(2));
+    let world = machine.attach(|| World::<D>::new(&region, 2));
+    let cells: Vec<Range<u64>> = cells().into_iter().step_by(2).collect();
+    let come = |failing: Failing| {
+        let auto = Limits { placement: PlacementPolicy::Auto, ..limits() };
+        let space = machine.attach(|| world.vm.create_space(auto).expect("room"));
+        let (step, was_hit) = (Barrier::new(2), AtomicBool::new(false));
+        let first = || {
+            let guest = Guest::new(&space);
+            for cell in &cells {
+                let place = space.mmap(&anonymous(Some(cell.start), cell.end - cell.start)).expect("room");
+                assert!(guest.store(place, 7).is_ok(), "just mapped");
+            }
+            world.vm.memory().set_failing(failing);
+            step.wait();
+            // Until the second one has gone.
+            step.wait();
+        };
+        let second = || {
+            let guest = Guest::new(&space);
+            was_hit.store(world.vm.memory().failing() == Failing::Never, Ordering::Relaxed);
+            world.vm.memory().set_failing(Failing::Never);
+            let mut found = Vec::new();
+            space.for_each_area(|area| found.push(area.range.start().get()..area.range.end().get()));
+            assert_eq!(found, cells);
+            for cell in &found {
+                assert_eq!(guest.load(VirtAddr::new(cell.start)).map(|loaded| loaded.0), Ok(7), "still mapped");
+                space.munmap(AddressRange::new(VirtAddr::new(cell.start), PAGE)).expect("valid");
+            }
+            let place = space.mmap(&anonymous(None, PAGE)).expect("room");
+            assert!(guest.store(place, 1).is_ok(), "just mapped");
+        };
+        Native::run(&machine, 2, &|thread| {
+            if thread == 1 {
+                step.wait();
+            }
+            Native::enter();
+            if thread == 0 {
+                first()
+            } else {
+                second()
+            }
+            Native::leave();
+            if thread == 1 {
+                step.wait();
+            }
+        });
+        let nr_free = machine.attach(|| {
+            world.check("with lanes or without");
+            drop(space);
+            world.check("nothing is left");
+            world.vm.memory().nr_free()
+        });
+        (was_hit.into_inner(), nr_free)
+    };
+    let all_fail = || (1..).map(|nth| come(Failing::Once(nth))).take_while(|(was_hit, _)| *was_hit).collect::<Vec<_>>();
+    let (before, after) = (all_fail(), all_fail());
+    machine.attach(|| drop(world));
+    // The sets, and what areas of four lanes and of their bounds take in the indexes.
+    assert!(before.len() >= if D::NAME == "faultless" { 5 } else { 1 }, "{before:?}");
+    // Slabs may keep some frames more; what is lost is a frame at least with each of the allocations.
+    assert!(after.last().map(|last| last.1 + 16) >= before.last().map(|last| last.1), "{before:?}, {after:?}");
 });
