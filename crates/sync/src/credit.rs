@@ -3,11 +3,13 @@
 //! # Guarantee
 //! * What a CPU has claimed it may add, and no claims together exceed the limit, whoever holds credits.
 //! * After a recall the counter alone is what there is: who is refused then is refused rightly.
-//! * A CPU that adds no more than it took away before, or drew, writes its own line alone.
+//! * A CPU that adds no more than it took away before, or drew, writes its own line alone; and reads no other, if its
+//!   caller knows that what is charged is at most the limit.
 //!
 //! # Words first
 //! * `charged`: what there is, and what the CPUs may add without asking.
-//! * A *purse* for each CPU, on a line of its own: for each counter the CPU's *credit*, what it may add.
+//! * A *purse* for each CPU, on a line of its own: for each counter the CPU's *credit*, what it may add; and how much of
+//!   it the CPU might keep when it last looked at what is charged.
 //!
 //! # Invariants
 //! * I1 what there is = `charged` - all credits.
@@ -30,7 +32,7 @@
 //! ```
 //! Who is refused takes all. A draw takes a part of the room beyond what is missing (one of four times as many parts as
 //! there are CPUs), so that near the limit nobody draws more than it needs, or keeps anything: then `charged` is what
-//! there is, up to what idle CPUs hold.
+//! there is, up to what idle CPUs hold, and what others keep by an older look. A recall ends that, too.
 //!
 //! # Races
 //! | race | why it is sound |
@@ -49,12 +51,14 @@
 
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
-/// Words of a purse: a line.
-const PURSE_WORDS: usize = 8;
+/// Counters of a purse.
+const COUNTERS: usize = 4;
+/// Words of a purse, two for each counter: a line.
+const PURSE_WORDS: usize = 2 * COUNTERS;
 /// A CPU keeps one of so many parts of the room for each CPU that there is.
 const PARTS_PER_CPU: u64 = 4;
 
-/// What each CPU may add, for up to eight counters, in words that lie where their owner has them.
+/// What each CPU may add, for up to four counters, in words that lie where their owner has them.
 ///
 /// ```
 /// use faultless_platform::{Atomic, Ordering, Processor, native::Native};
@@ -107,9 +111,9 @@ impl<'a, P: Processor> Purses<'a, P> {
     /// Returns one of the counters, by its number, with its exact word.
     ///
     /// # Panics
-    /// If `number` is not below [`Purses::WORDS_PER_CPU`].
+    /// If `number` is not below 4.
     pub fn credit(self, number: usize, charged: &'a P::AtomicU64) -> Credit<'a, P> {
-        assert!(number < PURSE_WORDS, "a purse has {PURSE_WORDS} credits");
+        assert!(number < COUNTERS, "a purse has {COUNTERS} credits");
         Credit { charged, purses: self, number }
     }
 
@@ -123,7 +127,7 @@ impl<'a, P: Processor> Purses<'a, P> {
 /// # Who calls what
 /// | callers | functions |
 /// |---|---|
-/// | who has a share | `claim`, and then `add` and `take_away` |
+/// | who has a share | `has` or `claim`, and then `add` and `take_away` |
 /// | who has all, before it says no | `recall` |
 /// | checks of a limit | `at_most` |
 /// | who keeps others from counting, and the checker | `total`, `out` |
@@ -146,6 +150,11 @@ impl<'a, P: Processor> Credit<'a, P> {
         &self.purses.words[cpu * PURSE_WORDS + self.number]
     }
 
+    /// Returns the word of what a CPU might keep when it last looked.
+    fn kept_by(self, cpu: usize) -> &'a P::AtomicU64 {
+        &self.purses.words[cpu * PURSE_WORDS + COUNTERS + self.number]
+    }
+
     fn all(self) -> impl Iterator<Item = &'a P::AtomicU64> {
         (0..self.purses.nr_cpus()).map(move |cpu| self.of(cpu))
     }
@@ -153,6 +162,21 @@ impl<'a, P: Processor> Credit<'a, P> {
     /// Returns how much of a room a CPU may keep without need.
     fn part(self, room: u64) -> u64 {
         room / (PARTS_PER_CPU * self.purses.nr_cpus() as u64)
+    }
+
+    /// Says whether this CPU's credit is so large already; as good as a claim to a caller who holds a share, and knows
+    /// that what is charged is at most the limit (I3).
+    #[inline]
+    #[must_use = "nothing may be added that was not claimed"]
+    pub fn has(self, cpu: usize, amount: u64) -> bool {
+        // Relaxed: I2.
+        self.of(cpu).load(Ordering::Relaxed) >= amount
+    }
+
+    /// Returns what is charged, at some instant during the call.
+    pub fn charged(self) -> u64 {
+        // Relaxed: exact to who has all.
+        self.charged.load(Ordering::Relaxed)
     }
 
     /// Raises this CPU's credit to `amount` at least, if the limit allows that; says whether it is so large now. The
@@ -172,10 +196,12 @@ impl<'a, P: Processor> Credit<'a, P> {
             if missing == 0 {
                 return true;
             }
-            let drawn = missing + self.part(room);
+            let kept = self.part(room);
+            let drawn = missing + kept;
             match self.charged.compare_exchange(charged, charged + drawn, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     own.store(credit + drawn, Ordering::Relaxed);
+                    self.kept_by(cpu).store(kept, Ordering::Relaxed);
                     return true;
                 }
                 Err(now) => charged = now,
@@ -198,9 +224,14 @@ impl<'a, P: Processor> Credit<'a, P> {
         let own = self.of(cpu);
         // Relaxed: I2; what others draw meanwhile decides how much is kept, and nothing else.
         let credit = own.load(Ordering::Relaxed) + amount;
+        let last_kept = self.kept_by(cpu);
+        if credit / 2 < last_kept.load(Ordering::Relaxed) {
+            return own.store(credit, Ordering::Relaxed);
+        }
         let kept = self.part(limit.saturating_sub(self.charged.load(Ordering::Relaxed)));
         let excess = if credit > 2 * kept { credit - kept } else { 0 };
         own.store(credit - excess, Ordering::Relaxed);
+        last_kept.store(kept, Ordering::Relaxed);
         if excess != 0 {
             // Relaxed: as for a draw.
             self.charged.fetch_sub(excess, Ordering::Relaxed);
@@ -211,6 +242,7 @@ impl<'a, P: Processor> Credit<'a, P> {
     pub fn recall(self) {
         // Relaxed: I4.
         let mut charged = self.charged.load(Ordering::Relaxed);
+        (0..self.purses.nr_cpus()).for_each(|cpu| self.kept_by(cpu).store(0, Ordering::Relaxed));
         for credit in self.all() {
             let out = credit.load(Ordering::Relaxed);
             if out != 0 {

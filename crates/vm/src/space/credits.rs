@@ -7,16 +7,19 @@
 //! # Words first
 //! For each quantity a word says what is *charged*: what there is, and what CPUs hold as credits (`sync::Credit`, I1).
 //! Those of a space without credits are its `counts`. Else they lie on a line of their own, because draws write them
-//! while all CPUs read what else the space has. `are_out` says whether any purse may hold something.
+//! while all CPUs read what else the space has. A word beside them says whether any purse may hold something (*credits
+//! are out*), and of which quantities more may be charged than their limits allow.
 //!
 //! # Invariants
 //! * C1 a purse changes by a call of its own CPU that has a part, or by who has everything. Calls that have everything
 //!   count in the charged words themselves.
 //! * C2 who has a part has claimed what it may add, to each limit ([`Space::claim`]); so none of its checks says no.
 //! * C3 a limit says no only to who has everything and has recalled all credits ([`Space::is_allowed`]).
-//! * C4 while `are_out` is false all purses are empty. It is set by who claims, and cleared by a recall.
+//! * C4 while no credits are out all purses are empty. Who claims says that some are, and a recall that none are.
 //! * C5 who is refused a part recalls all when it has everything: so a space that is far below a limit, whose credits
 //!   lie where they are not needed, gives out parts again.
+//! * C6 what is charged exceeds a limit only where the space says that it may: who has everything says so when it has
+//!   counted, and draws never exceed a limit. So a claim that a purse can serve reads no line that others write.
 //!
 //! # Races
 //! | race | why it is sound |
@@ -80,13 +83,18 @@ impl Quantity {
     }
 }
 
+/// Some credits may be out (C4).
+const OUT: u64 = 1;
+/// What is charged of the first quantity may exceed its limit, and of the others with the bits behind (C6).
+const FIRST_OVER: u64 = 2;
+
 /// The purses of a space's CPUs, if they hold credits: in words that lie beside its lanes.
 struct Row<'a, P: System> {
     purses: Purses<'a, P>,
     /// By quantity.
     charged: &'a [P::AtomicU64],
-    /// Not 0: C4. On a line that is written seldom.
-    are_out: &'a P::AtomicU64,
+    /// [`OUT`] and [`FIRST_OVER`]. On a line that is written seldom.
+    state: &'a P::AtomicU64,
 }
 
 /// Returns how many words a space of this design needs whose mappings are spread.
@@ -100,10 +108,23 @@ impl<'a, P: System> Row<'a, P> {
     }
 
     fn note_out(&self) {
-        // Relaxed, both: cleared by who has everything, which excludes those who set it.
-        if self.are_out.load(Ordering::Relaxed) == 0 {
-            self.are_out.store(1, Ordering::Relaxed);
+        // Relaxed, both: all else in it changes by who has everything, which excludes those who set this.
+        let state = self.state.load(Ordering::Relaxed);
+        if state & OUT == 0 {
+            self.state.store(state | OUT, Ordering::Relaxed);
         }
+    }
+
+    /// Says whether any purse may hold something (C4).
+    fn are_out(&self) -> bool {
+        // Relaxed: asked with everything held.
+        self.state.load(Ordering::Relaxed) & OUT != 0
+    }
+
+    /// Says whether what is charged may exceed its limit (C6).
+    fn may_be_over(&self, quantity: Quantity) -> bool {
+        // Relaxed: written by who has everything.
+        self.state.load(Ordering::Relaxed) & (FIRST_OVER << quantity as u32) != 0
     }
 }
 
@@ -122,7 +143,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let words = self.lanes().own_words()?;
         let (purses, rest) = words.split_at(P::nr_cpus() * Purses::<P>::WORDS_PER_CPU);
         let (charged, rest) = rest.split_at(Purses::<P>::WORDS_PER_CPU);
-        Some(Row { purses: Purses::new(purses), charged, are_out: &rest[0] })
+        Some(Row { purses: Purses::new(purses), charged, state: &rest[0] })
     }
 
     /// Charges what was counted before CPUs could hold credits; the caller has everything.
@@ -135,6 +156,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if P::WATCHED {
             P::trace(Tracepoint::named_row("the address space's counts", row.charged));
         }
+        self.note_over();
     }
 
     /// Returns up to how much may be claimed: what every call may add that has a part.
@@ -162,7 +184,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let Some(row) = self.row() else { return false };
         row.note_out();
         let claims = |quantity: Quantity| {
-            row.credit(quantity).claim(P::cpu(), quantity.of_additions(added), self.most(quantity))
+            let (credit, amount) = (row.credit(quantity), quantity.of_additions(added));
+            let is_served = !row.may_be_over(quantity) && credit.has(P::cpu(), amount);
+            is_served || credit.claim(P::cpu(), amount, self.most(quantity))
         };
         Quantity::ALL.into_iter().filter(|quantity| quantity.of_additions(added) != 0).all(claims)
     }
@@ -185,6 +209,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 None => row.credit(quantity).take_away(P::cpu(), before - after, self.most(quantity)),
             }
         }
+        if purses.is_none() {
+            self.note_over();
+        }
     }
 
     /// Takes bytes off what counts as locked; the caller has everything.
@@ -193,21 +220,38 @@ impl<P: System, D: Design<P>> Space<P, D> {
         // Relaxed: the caller alone writes it.
         let bytes = bytes.min(locked.load(Ordering::Relaxed));
         change(locked, bytes, 0);
+        // Their limit has changed, too.
+        self.note_over();
     }
 
     /// Takes all credits back if the caller has everything and any may be out; says whether it did.
     #[cold]
     pub(super) fn recall_credits(&self) -> bool {
         let Some(row) = self.row().filter(|_| !self.lock.is_divided()) else { return false };
-        // Relaxed, and below: C4; the caller has everything.
-        if row.are_out.load(Ordering::Relaxed) == 0 {
+        if !row.are_out() {
             return false;
         }
         for quantity in Quantity::ALL {
             row.credit(quantity).recall();
         }
-        row.are_out.store(0, Ordering::Relaxed);
+        // Relaxed: the caller has everything.
+        row.state.store(0, Ordering::Relaxed);
+        self.note_over();
         true
+    }
+
+    /// Notes of which quantities more may be charged than their limits allow (C6); the caller has everything.
+    fn note_over(&self) {
+        let Some(row) = self.row() else { return };
+        let over = |quantity: Quantity| {
+            let is_over = row.credit(quantity).charged() > self.most(quantity);
+            if is_over { FIRST_OVER << quantity as u32 } else { 0 }
+        };
+        let state = Quantity::ALL.into_iter().map(over).fold(u64::from(row.are_out()) * OUT, |state, bit| state | bit);
+        // Relaxed, both: the caller has everything.
+        if row.state.load(Ordering::Relaxed) != state {
+            row.state.store(state, Ordering::Relaxed);
+        }
     }
 
     /// Says whether a limit, which `check` compares bounds with ([`Space::at_most`]), allows something (C3).
@@ -242,8 +286,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns what CPUs hold while none may hold anything: nothing, if C4 is kept. The checker asks.
     pub(crate) fn stray_credits(&self) -> u64 {
-        // Relaxed: nobody else uses the space.
-        let Some(row) = self.row().filter(|row| row.are_out.load(Ordering::Relaxed) == 0) else { return 0 };
+        let Some(row) = self.row().filter(|row| !row.are_out()) else { return 0 };
         Quantity::ALL.into_iter().map(|quantity| row.credit(quantity).out()).fold(0, u64::saturating_add)
     }
 }

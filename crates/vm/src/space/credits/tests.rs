@@ -1,6 +1,6 @@
 //! Where credits lie, and when they come back: what the answers of calls don't show (those: `tests/native/credits.rs`).
 
-use super::Quantity;
+use super::{OUT, Quantity};
 use crate::design::Faultless;
 use crate::error::CallError;
 use crate::instance::Vm;
@@ -156,8 +156,7 @@ fn credits_are_held_by_those_who_mapped_and_come_back_before_a_no() {
 #[test]
 fn parts_are_given_out_again_after_a_recall() {
     let limits = Limits { data_bytes: 100 * PAGE, ..spread() };
-    let is_out =
-        |space: &TestedSpace<'_>| space.row().expect("mappings are spread").are_out.load(Ordering::Relaxed) != 0;
+    let is_out = |space: &TestedSpace<'_>| space.row().expect("mappings are spread").are_out();
     // What was claimed for a call that did less stays in the purse.
     let strand = |space: &TestedSpace<'_>| {
         map(space, at(1, 0), 1, AreaFlags::empty());
@@ -195,6 +194,25 @@ fn locked_memory_is_mapped_with_a_part_and_lost_locks_lower_its_limit() {
         assert_eq!(space.locked_bytes(), 4 * PAGE, "the target's");
     };
     in_turn(limits, &[(1, &lock), (2, &move_away)]);
+    // Now more is charged than the lowered limit allows: a purse serves no claim any more, until that is over.
+    let lock_more = |space: &TestedSpace<'_>| map(space, at(1, 0), 12, AreaFlags::LOCKED);
+    let may_be_over = |space: &TestedSpace<'_>| {
+        let row = space.row().expect("mappings are spread");
+        let others = [Quantity::Areas, Quantity::Bytes, Quantity::DataBytes];
+        assert!(others.iter().all(|&other| !row.may_be_over(other)));
+        row.may_be_over(Quantity::LockedBytes)
+    };
+    let move_more = |space: &TestedSpace<'_>| {
+        assert!(!may_be_over(space));
+        let old = AddressRange::new(VirtAddr::new(at(1, 0)), 12 * PAGE);
+        let placement = crate::RemapPlacement::MayMove;
+        let request = crate::RemapRequest { old, new_len_bytes: 12 * PAGE, placement, keeps_source: true };
+        let target = space.mremap(&request).expect("room");
+        assert!(may_be_over(space), "12 pages are locked, of 8");
+        space.mlock(AddressRange::new(target, 12 * PAGE), crate::PageLock::Unlock).expect("mapped");
+        assert!(!may_be_over(space));
+    };
+    in_turn(limits, &[(1, &lock_more), (2, &move_more)]);
     let free = Limits { privileges: Privileges::UNLIMITED_LOCKS, ..limits };
     let lock_all = |space: &TestedSpace<'_>| map(space, at(1, 0), 40, AreaFlags::LOCKED);
     in_turn(free, &[(1, &lock_all)]);
@@ -206,11 +224,11 @@ fn the_checker_sees_credits_that_a_recall_would_miss() {
         map(space, at(1, 0), 1, AreaFlags::empty());
         let row = space.row().expect("mappings are spread");
         assert_eq!(space.stray_credits(), 0);
-        row.are_out.store(0, Ordering::Relaxed);
+        row.state.store(0, Ordering::Relaxed);
         // SAFETY: the other threads wait.
         let broken = unsafe { check::invariants(space.instance()) }.expect_err("hidden");
         assert!(broken.to_string().contains("while no credits are out"), "{broken}");
-        row.are_out.store(1, Ordering::Relaxed);
+        row.state.store(OUT, Ordering::Relaxed);
     };
     in_turn(spread(), &[(1, &hide)]);
 }
