@@ -39,8 +39,9 @@
 //! # Memory
 //! A line for each CPU and two more, behind the sets of the lanes; nothing on one CPU or under Linux's placement.
 
-use super::change::{Counted, Sizes};
+use super::change::Counted;
 use super::map_lock::MapLock;
+use super::quantity::Quantity;
 use super::ranges::Additions;
 use super::{EVERYTHING, Space};
 use crate::design::Design;
@@ -48,40 +49,6 @@ use crate::limits::Privileges;
 use crate::system::System;
 use faultless_platform::{Atomic, Ordering, Tracepoint};
 use faultless_sync::{Credit, Purses};
-
-/// How many quantities there are.
-pub(crate) const NR_QUANTITIES: usize = 4;
-
-/// What a space counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quantity {
-    Areas,
-    Bytes,
-    DataBytes,
-    LockedBytes,
-}
-
-impl Quantity {
-    pub(super) const ALL: [Self; NR_QUANTITIES] = [Self::Areas, Self::Bytes, Self::DataBytes, Self::LockedBytes];
-
-    /// How much of it a call that has a part may add.
-    fn of_additions(self, added: &Additions) -> u64 {
-        match self {
-            Self::Areas => added.areas,
-            Self::Bytes | Self::DataBytes => added.bytes,
-            Self::LockedBytes => added.locked_bytes,
-        }
-    }
-
-    pub(super) fn of_sizes(self, sizes: &Sizes) -> u64 {
-        match self {
-            Self::Areas => sizes.areas,
-            Self::Bytes => sizes.bytes,
-            Self::DataBytes => sizes.data_bytes,
-            Self::LockedBytes => sizes.locked_bytes,
-        }
-    }
-}
 
 /// Some credits may be out (C4).
 const OUT: u64 = 1;
@@ -184,11 +151,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let Some(row) = self.row() else { return false };
         row.note_out();
         let claims = |quantity: Quantity| {
-            let (credit, amount) = (row.credit(quantity), quantity.of_additions(added));
+            let (credit, amount) = (row.credit(quantity), added.of(quantity));
             let is_served = !row.may_be_over(quantity) && credit.has(P::cpu(), amount);
             is_served || credit.claim(P::cpu(), amount, self.most(quantity))
         };
-        Quantity::ALL.into_iter().filter(|quantity| quantity.of_additions(added) != 0).all(claims)
+        Quantity::ALL.into_iter().filter(|&quantity| added.of(quantity) != 0).all(claims)
     }
 
     /// Counts a change: out of this CPU's purse, if the caller has a part and CPUs hold credits.
@@ -196,7 +163,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn count(&self, counted: &Counted) {
         let purses = self.row().filter(|_| self.lock.is_divided());
         for quantity in Quantity::ALL {
-            let (before, after) = (quantity.of_sizes(&counted.before), quantity.of_sizes(&counted.after));
+            let (before, after) = (counted.before.of(quantity), counted.after.of(quantity));
             if before == after {
                 continue;
             }

@@ -2,8 +2,8 @@
 //!
 //! Nothing is ever paged out here, so locking is what its flags, limits and errors make visible.
 
-use super::credits::Quantity;
 use super::permit::WritePermit;
+use super::quantity::Quantity;
 use super::{EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, USER_END, VirtAddr, page_floor};
 use crate::area::{AreaFlags, AreaView};

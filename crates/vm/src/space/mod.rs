@@ -76,6 +76,7 @@ mod place;
 mod populate;
 mod promises;
 mod protect;
+pub(crate) mod quantity;
 mod quota;
 pub(crate) mod ranges;
 mod references;
@@ -96,7 +97,6 @@ pub use advise::Advice;
 pub use areas::Areas;
 pub use ask::SyncFlags;
 pub use change::Sizes;
-pub(crate) use credits::{NR_QUANTITIES, Quantity};
 pub use lane_rooms::LaneRooms;
 pub use left_over::LeftOver;
 pub use life::SpaceRef;
@@ -128,6 +128,7 @@ use faultless_phys::FrameSource;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{AtomicCpuSet, RcuGuard};
 use permit::{SpaceWriteGuard, WritePermit};
+use quantity::Quantity;
 
 // SAFETY: shared by design; `listing` is used under the lock of the list.
 unsafe impl<P: System, D: Design<P>> Sync for Space<P, D> {}

@@ -13,7 +13,7 @@
 //! A table goes with the last of its entries: `translations::counted`.
 
 use super::change::Sizes;
-use super::credits::Quantity;
+use super::quantity::Quantity;
 use super::{AreaLine, Space};
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaView;
@@ -231,7 +231,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Adds the difference, beside other calls.
     fn add_sizes(&self, before: Sizes, after: Sizes) {
         for quantity in Quantity::ALL {
-            add(self.charged(quantity), quantity.of_sizes(&after), quantity.of_sizes(&before));
+            add(self.charged(quantity), after.of(quantity), before.of(quantity));
         }
     }
 

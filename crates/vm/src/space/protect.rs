@@ -1,8 +1,8 @@
 //! mprotect, and other changes of an area's flags.
 
 use super::change::{Join, NewArea};
-use super::credits::Quantity;
 use super::permit::WritePermit;
+use super::quantity::Quantity;
 use super::ranges::Additions;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};

@@ -6,9 +6,9 @@
 //! what it adds, and who has everything recalls them before a no (`credits`, C2 and C3).
 
 use super::Space;
-use super::credits::Quantity;
 use super::editing::Editing;
 use super::permit::WritePermit;
+use super::quantity::Quantity;
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::area::AreaFlags;
 use crate::design::Design;

@@ -50,6 +50,7 @@ use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::own_lane::OwnLane;
 use super::permit::SpaceWriteGuard;
+use super::quantity::Quantity;
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::Area;
 use crate::design::Design;
@@ -230,6 +231,14 @@ impl Additions {
     /// As [`Additions::of_bytes`], of pages that come locked.
     pub(super) const fn of_locked_bytes(bytes: u64) -> Self {
         Self { locked_bytes: bytes, ..Self::of_bytes(bytes) }
+    }
+
+    pub(super) const fn of(&self, quantity: Quantity) -> u64 {
+        match quantity {
+            Quantity::Areas => self.areas,
+            Quantity::Bytes | Quantity::DataBytes => self.bytes,
+            Quantity::LockedBytes => self.locked_bytes,
+        }
     }
 }
 

@@ -17,8 +17,8 @@
 //! much at once as the call needs one after the other, and moving back needs some again.)
 
 use super::change::{Join, NewArea};
-use super::credits::Quantity;
 use super::permit::WritePermit;
+use super::quantity::Quantity;
 use super::quota::RemovedBytes;
 use super::request::Alignment;
 use super::{AreaAt, EVERYTHING, Space};

@@ -5,6 +5,7 @@
 //! index is made under: who has that lock reads them exactly.
 
 use crate::area::AreaFlags;
+use crate::space::quantity::Quantity;
 
 /// How much there is of what a space counts.
 ///
@@ -40,6 +41,15 @@ impl Sizes {
         self.bytes += bytes;
         self.data_bytes += if flags.is_data() { bytes } else { 0 };
         self.locked_bytes += if flags.contains(AreaFlags::LOCKED) { bytes } else { 0 };
+    }
+
+    pub(in crate::space) const fn of(&self, quantity: Quantity) -> u64 {
+        match quantity {
+            Quantity::Areas => self.areas,
+            Quantity::Bytes => self.bytes,
+            Quantity::DataBytes => self.data_bytes,
+            Quantity::LockedBytes => self.locked_bytes,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Where credits lie, and when they come back: what the answers of calls don't show (those: `tests/native/credits.rs`).
 
-use super::{OUT, Quantity};
+use super::OUT;
 use crate::design::Faultless;
 use crate::error::CallError;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy, Privileges};
+use crate::space::quantity::{NR_QUANTITIES, Quantity};
 use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
 use crate::{AddressRange, AreaFlags, Guest, PAGE, VirtAddr, check};
 use faultless_phys::{Memory, Options};
@@ -99,11 +100,11 @@ fn out(space: &TestedSpace<'_>, quantity: Quantity) -> u64 {
     row.credit(quantity).out()
 }
 
-fn charged(space: &TestedSpace<'_>) -> [u64; 4] {
+fn charged(space: &TestedSpace<'_>) -> [u64; NR_QUANTITIES] {
     Quantity::ALL.map(|quantity| space.charged(quantity).load(Ordering::Relaxed))
 }
 
-fn sums(space: &TestedSpace<'_>) -> [u64; 4] {
+fn sums(space: &TestedSpace<'_>) -> [u64; NR_QUANTITIES] {
     [space.nr_areas(), space.mapped_bytes(), space.data_bytes(), space.locked_bytes()]
 }
 
