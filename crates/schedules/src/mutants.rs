@@ -161,7 +161,7 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
     reviewed("lookers in a lane are not noted", PutBack(M::LaneLookersUnnoted, "index, space::lane_rooms"))
         .rare(&["busy"]),
     reviewed("forgotten lookers are not waited for", PutBack(M::ForgottenLookersUnawaited, "sync::lookers, index"))
-        .rare(&["busy"]),
+        .rare(&["lately"]),
     reviewed("lookup without the index lock", PutBack(M::IndexReadUnlocked, "design::spf_v11")),
     reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
     reviewed("a change does not wait for faults", PutBack(M::FaultsUnawaited, "design::faultless")),

@@ -294,6 +294,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "lately",
+        about: "pages that are mapped, and others unmapped, beside another CPU's first fault in their lane",
+        nr_pages: 6,
+        has_lanes: true,
+        prologue: "m4-5+s4",
+        menus: &["m3+u5+m3+u5", "s5+l5+s5", "l5+s4+u3"],
+        likely: &[1, 0, 2],
+        warmth: [2, 0, 0],
+        ..PLAIN
+    },
+    World {
         name: "verge",
         about: "page tables of two lanes that go with the last page of one, while others walk them for the other",
         nr_pages: 3,
