@@ -146,6 +146,7 @@ impl Tracepoint {
     }
 
     /// As [`Tracepoint::named`], of objects that lie in a row.
+    /// Called by whoever makes a row of which each CPU has a cell.
     #[inline]
     pub fn named_row<T>(name: &'static str, row: &[T]) -> Self {
         Self::Named { name, address: row.as_ptr().addr(), len_bytes: size_of_val(row) }

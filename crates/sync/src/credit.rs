@@ -8,8 +8,8 @@
 //!
 //! # Words first
 //! * `charged`: what there is, and what the CPUs may add without asking.
-//! * A *purse* for each CPU, on a line of its own: for each counter the CPU's *credit*, what it may add; and how much of
-//!   it the CPU might keep when it last looked at what is charged.
+//! * A *purse* for each CPU, on a line of its own: for each counter the CPU's *credit*, what it may add; and how much
+//!   of it the CPU might keep when it last looked at what is charged.
 //!
 //! # Invariants
 //! * I1 what there is = `charged` - all credits.
@@ -129,6 +129,7 @@ impl<'a, P: Processor> Purses<'a, P> {
 /// |---|---|
 /// | who has a share | `has` or `claim`, and then `add` and `take_away` |
 /// | who has all, before it says no | `recall` |
+/// | who has all, and notes whether a limit is exceeded | `charged` |
 /// | checks of a limit | `at_most` |
 /// | who keeps others from counting, and the checker | `total`, `out` |
 pub struct Credit<'a, P: Processor> {
@@ -174,6 +175,7 @@ impl<'a, P: Processor> Credit<'a, P> {
     }
 
     /// Returns what is charged, at some instant during the call.
+    /// Called by who has all, who notes whether a limit is exceeded.
     pub fn charged(self) -> u64 {
         // Relaxed: exact to who has all.
         self.charged.load(Ordering::Relaxed)
@@ -229,7 +231,8 @@ impl<'a, P: Processor> Credit<'a, P> {
             return own.store(credit, Ordering::Relaxed);
         }
         let kept = self.part(limit.saturating_sub(self.charged.load(Ordering::Relaxed)));
-        let excess = if credit > 2 * kept { credit - kept } else { 0 };
+        // No more than what goes: the rest may be claimed for what the call is still to add.
+        let excess = if credit > 2 * kept { (credit - kept).min(amount) } else { 0 };
         own.store(credit - excess, Ordering::Relaxed);
         last_kept.store(kept, Ordering::Relaxed);
         if excess != 0 {
@@ -270,5 +273,33 @@ impl<'a, P: Processor> Credit<'a, P> {
     pub fn at_most(self, cpu: usize) -> u64 {
         // Relaxed: I1, I2.
         self.charged.load(Ordering::Relaxed).wrapping_sub(self.of(cpu).load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use faultless_platform::native::Native;
+    use std::vec::Vec;
+
+    type Word = <Native as Processor>::AtomicU64;
+
+    #[test]
+    fn what_goes_takes_nothing_of_what_is_claimed_for_the_same_call() {
+        const LIMIT: u64 = 30;
+        let words: Vec<Word> = (0..4 * PURSE_WORDS).map(|_| Word::new(0)).collect();
+        let (purses, charged) = (Purses::<Native>::new(&words), Word::new(20));
+        let areas = purses.credit(0, &charged);
+        // A call that joins two areas, and then cuts another one twice. So little is free that a CPU keeps nothing.
+        assert!(areas.claim(0, 2, LIMIT));
+        areas.take_away(0, 1, LIMIT);
+        areas.add(0, 2);
+        assert_eq!((areas.total(), areas.out()), (21, 0));
+        // What is left of a claim goes with what goes later.
+        assert!(areas.claim(0, 2, LIMIT));
+        areas.take_away(0, 3, LIMIT);
+        assert_eq!((areas.total(), areas.out()), (18, 2));
     }
 }

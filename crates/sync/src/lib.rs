@@ -16,7 +16,7 @@
 //! | [`PerVmaLock`] | one area of an address space | readers not at all, its writer by sleeping |
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`Lookers`] | freeing at once what one CPU alone looks at | not at all |
-//! | [`RecentLookers`] | the same, of those who have looked lately | not at all |
+//! | [`Forgetting`] | the same, when others looked long ago | not at all |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
 //! | [`RangeLock`] | calls about ranges of one thing | spinning for a moment, then sleeping |
 //! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`]; [`RwLock`], a value behind one | an address space, or anything | sleeping |
@@ -146,7 +146,7 @@ pub use completion::Completion;
 pub use counter::{CounterCell, PerCpuCounter};
 pub use cpu_set::{AtomicCpuSet, CpuSetView};
 pub use credit::{Credit, Purses};
-pub use lookers::{Lookers, RecentLookers};
+pub use lookers::{Forgetting, Lookers};
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};

@@ -6,7 +6,7 @@
 //! period.
 //!
 //! # Word first
-//! 0: nobody has looked. `n + 1`: the one CPU that has. [`MANY`]: any may look; this stays until [`Lookers::forget`].
+//! 0: nobody has looked. `n + 1`: the one CPU that has. [`MANY`]: any may look; this stays until it is forgotten.
 //! Before it comes [`COMING`], and a fence between both.
 //!
 //! # Race: a CPU looks for the first time
@@ -24,15 +24,16 @@
 //! if the remover missed that, its fence came first, so what it removed was gone when many were noted, and whoever
 //! reads that (Acquire) sees it gone. Model: `tests/models/lookers.rs`.
 //!
-//! # Race: who has looked is forgotten beside one who looks ([`RecentLookers`])
+//! # Race: who has looked is forgotten beside one who looks ([`Forgetting`])
 //! ```text
 //! looker on CPU c, in a section             remover on CPU r
 //! fence SeqCst (section begins)             word = 0, if it is many, or another CPU's
 //! word = c + 1, or many? else notes itself  fence SeqCst; draws a ticket
-//! look it up, use it                        later: word = 0, or r + 1, and the ticket's grace period is over? free
+//! look it up, use it                        later: is the ticket's grace period over? then: word = 0, or r + 1? free
 //! ```
 //! Of the two fences one comes first. The looker's: the grace period waits for its section. The remover's: the looker
-//! reads 0, or what came since, and notes itself as though nobody had looked. Forbidden: found and freed.
+//! reads 0, or what came since. That may be `many` of one whose `coming` was forgotten; but its section is waited for,
+//! so the remover, who looks at the word behind the grace period, reads it, too. Forbidden: found and freed.
 
 use crate::{Rcu, RcuGuard};
 use faultless_platform::{Atomic, Ordering, Processor, mutant};
@@ -125,7 +126,7 @@ impl<P: Processor> Lookers<P> {
     /// Says whether a CPU other than the caller's may look, or have looked, at what the caller has made unreachable.
     #[inline]
     pub fn may_be_elsewhere(&self) -> bool {
-        // Relaxed: many stay.
+        // Relaxed: many stay, or are forgotten by the caller.
         if self.word.load(Ordering::Relaxed) == MANY {
             return true;
         }
@@ -137,9 +138,9 @@ impl<P: Processor> Lookers<P> {
         seen != NOBODY && seen != own::<P>()
     }
 
-    /// Forgets who has looked, if it is known and not the calling CPU alone; says whether it did. Who looked in a section
-    /// that has not ended is noted nowhere any more: the caller waits for those.
-    fn forget_others(&self) -> bool {
+    /// Forgets who has looked, unless many are just being noted; says whether it did. Who looked in a section that has
+    /// not ended is noted nowhere any more: the caller waits for those.
+    fn forget_lookers(&self) -> bool {
         // Relaxed, all: the fence of the caller's ticket orders it.
         let seen = self.word.load(Ordering::Relaxed);
         seen != COMING && self.word.compare_exchange(seen, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -158,84 +159,71 @@ impl<P: Processor> Default for Lookers<P> {
     }
 }
 
-/// As [`Lookers`] of those who look in sections ([`Lookers::note`]), but who looked long ago is forgotten. One remover
-/// at a time.
+/// Lets [`Lookers`] forget who looked long ago, of those who note themselves in sections ([`Lookers::note`]). It is the
+/// remover's, of whom there is one at a time, and apart from the word that lookers read.
 ///
 /// After others were found, so many removals go by before they are forgotten: 1 if the last who were forgotten stayed
-/// away, else twice as many as the last time, up to [`RecentLookers::MOST_PATIENCE`]. So where others look all the time,
+/// away, else twice as many as the last time, up to [`Forgetting::MOST_PATIENCE`]. So where others look all the time,
 /// forgetting them costs next to nothing.
 ///
 /// ```
 /// use faultless_platform::native::{Machine, Native};
-/// use faultless_sync::{Rcu, RecentLookers};
+/// use faultless_sync::{Forgetting, Lookers, Rcu};
 ///
-/// let (lookers, rcu) = (RecentLookers::<Native>::new(), Rcu::<Native>::new(2));
+/// let (lookers, forgetting) = (Lookers::<Native>::new(), Forgetting::<Native>::new());
+/// let rcu = Rcu::<Native>::new(2);
 /// Machine::new(2).attach(|| {
 ///     lookers.let_many_in();
-///     assert!(lookers.may_be_elsewhere(&rcu), "from now on they are forgotten");
-///     assert!(lookers.may_be_elsewhere(&rcu), "one of them may still be looking");
+///     assert!(forgetting.may_be_elsewhere(&lookers, &rcu), "from now on they are forgotten");
+///     assert!(forgetting.may_be_elsewhere(&lookers, &rcu), "one of them may still be looking");
+///     assert!(forgetting.is_under_way());
 ///     rcu.synchronize();
-///     assert!(!lookers.may_be_elsewhere(&rcu));
+///     assert!(!forgetting.may_be_elsewhere(&lookers, &rcu) && !forgetting.is_under_way());
+///     assert_eq!(Forgetting::<Native>::MOST_PATIENCE, 64);
 /// });
 /// ```
-pub struct RecentLookers<P: Processor> {
-    lookers: Lookers<P>,
-    /// The remover's: how many removals are to go by, and went by.
+pub struct Forgetting<P: Processor> {
+    /// How many removals are to go by, and went by.
     patience: P::AtomicU32,
     nr_gone_by: P::AtomicU32,
-    /// The remover's: 0, or of a grace period behind which those are gone who were forgotten.
+    /// 0, or of a grace period behind which those are gone who were forgotten.
     ticket: P::AtomicU64,
 }
 
-impl<P: Processor> RecentLookers<P> {
+impl<P: Processor> Forgetting<P> {
     /// Removals that go by at most before others are forgotten.
     pub const MOST_PATIENCE: u32 = 1 << 6;
 
-    /// Returns the state of what nobody has looked at.
+    /// Returns the state of a remover who has forgotten nobody.
     pub fn new() -> Self {
-        Self {
-            lookers: Lookers::new(),
-            patience: P::AtomicU32::new(1),
-            nr_gone_by: P::AtomicU32::new(0),
-            ticket: P::AtomicU64::new(0),
-        }
+        Self { patience: P::AtomicU32::new(1), nr_gone_by: P::AtomicU32::new(0), ticket: P::AtomicU64::new(0) }
     }
 
-    /// As [`Lookers::note`].
+    /// Says whether those may still be looking who were forgotten last; a hint to whoever is not the remover.
     #[inline]
-    pub fn note(&self) {
-        self.lookers.note();
-    }
-
-    /// As [`Lookers::let_many_in`], of those who have looked so far, and who may not have noted that.
-    pub fn let_many_in(&self) {
-        self.lookers.let_many_in();
-    }
-
-    /// As [`Lookers::are_the_callers`].
-    #[inline]
-    pub fn are_the_callers(&self) -> bool {
-        self.lookers.are_the_callers()
+    pub fn is_under_way(&self) -> bool {
+        // Relaxed: the remover's.
+        self.ticket.load(Ordering::Relaxed) != 0
     }
 
     /// As [`Lookers::may_be_elsewhere`]; the remover asks, of what sections of `rcu` find.
     #[inline]
-    pub fn may_be_elsewhere<const BATCH: usize>(&self, rcu: &Rcu<P, BATCH>) -> bool {
-        if self.lookers.may_be_elsewhere() {
-            self.lose_patience(rcu);
-            return true;
+    pub fn may_be_elsewhere<const BATCH: usize>(&self, lookers: &Lookers<P>, rcu: &Rcu<P, BATCH>) -> bool {
+        // First: behind the grace period, what those have noted who were forgotten is seen.
+        let may_linger = self.is_under_way() && mutant!(ForgottenLookersUnawaited, self.may_linger(rcu) => false);
+        let may_be_elsewhere = lookers.may_be_elsewhere();
+        if may_be_elsewhere {
+            self.lose_patience(lookers, rcu);
         }
-        // Relaxed: the remover's.
-        let ticket = self.ticket.load(Ordering::Relaxed);
-        ticket != 0 && mutant!(ForgottenLookersUnawaited, self.may_linger(ticket, rcu) => false)
+        may_be_elsewhere || may_linger
     }
 
     /// Says whether those may still be looking who were forgotten when the ticket was drawn.
     #[cold]
-    fn may_linger<const BATCH: usize>(&self, ticket: u64, rcu: &Rcu<P, BATCH>) -> bool {
-        let may_linger = !rcu.is_over(ticket);
+    fn may_linger<const BATCH: usize>(&self, rcu: &Rcu<P, BATCH>) -> bool {
+        // Relaxed, all: the remover's.
+        let may_linger = !rcu.is_over(self.ticket.load(Ordering::Relaxed));
         if !may_linger {
-            // Relaxed, both: the remover's.
             self.ticket.store(0, Ordering::Relaxed);
             self.patience.store(1, Ordering::Relaxed);
         }
@@ -244,11 +232,11 @@ impl<P: Processor> RecentLookers<P> {
 
     /// Forgets others when it is time.
     #[cold]
-    fn lose_patience<const BATCH: usize>(&self, rcu: &Rcu<P, BATCH>) {
+    fn lose_patience<const BATCH: usize>(&self, lookers: &Lookers<P>, rcu: &Rcu<P, BATCH>) {
         // Relaxed, all: the remover's.
         let (nr_gone_by, patience) =
             (self.nr_gone_by.load(Ordering::Relaxed) + 1, self.patience.load(Ordering::Relaxed));
-        let is_time = nr_gone_by >= patience && self.lookers.forget_others();
+        let is_time = nr_gone_by >= patience && lookers.forget_lookers();
         if is_time {
             self.patience.store((2 * patience).min(Self::MOST_PATIENCE), Ordering::Relaxed);
             self.ticket.store(rcu.ticket(), Ordering::Relaxed);
@@ -257,7 +245,7 @@ impl<P: Processor> RecentLookers<P> {
     }
 }
 
-impl<P: Processor> Default for RecentLookers<P> {
+impl<P: Processor> Default for Forgetting<P> {
     fn default() -> Self {
         Self::new()
     }

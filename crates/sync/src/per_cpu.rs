@@ -35,6 +35,7 @@ impl<P: Processor, T> PerCpu<P, T> {
     }
 
     /// Tells observers what lies there.
+    /// Called by owners of cells that other CPUs read, when an instance is made.
     pub fn tell(&self, name: &'static str) {
         if P::WATCHED {
             P::trace(Tracepoint::named_row(name, &self.cells));

@@ -129,9 +129,9 @@ const fn corten(name: &'static str, about: &'static str, operation: &'static str
 }
 
 impl Workload {
-    /// Returns how many operations a worker makes before it waits for the others; 1 if it never does.
+    /// Returns how many operations a worker makes at most before it waits for the others; 0 if it never does.
     pub fn ops_per_round(&self) -> u64 {
-        if let Kind::Corten(_) = self.kind { corten::ITEMS } else { 1 }
+        if let Kind::Corten(_) = self.kind { corten::ITEMS } else { 0 }
     }
 
     /// Maps a file, which may be one of all, in a region that may have another size.

@@ -3,8 +3,8 @@
 //! # Guarantee
 //! Nobody begins a round before all have ended the last one and one of them has prepared it. All begin at one instant,
 //! which leaves time to wake them: who is woken last does not keep the others waiting at the round's end. A round is
-//! over when the last one arrives, not when that one has woken the others. A worker that has finished still comes to the
-//! turns until all have, so nobody waits for it in vain.
+//! over when the last one arrives, not when that one has woken the others. A worker that has finished still comes to
+//! the turns until all have, so nobody waits for it in vain.
 //!
 //! # Protocol
 //! ```text

@@ -2,9 +2,9 @@
 //!
 //! # Guarantee
 //! * I1 the run ends at the first of some instants at which the rates of two halves agree within [`AGREEMENT`]; the
-//!   first third of the time until then, its warm-up, belongs to neither half. Where workers go by rounds, in which they
-//!   wait for each other, each third has a whole round at least: the first one may be unlike all that follow
-//! * I2 it ends at the limit at the latest; if the halves don't agree there, it says so
+//!   first third of the time until then, its warm-up, belongs to neither half. Where workers go by rounds, in which
+//!   they wait for each other, each third has a whole round at least: the first one may be unlike all that follow
+//! * I2 it ends at the limit at the latest; if the halves don't agree there, or no round is over, it says so
 //! * I3 all workers work until the last of them has come to the end: the halves are halves of the full load
 //!
 //! # How
@@ -34,7 +34,7 @@ pub(super) struct Course {
     slice_ns: u64,
     most_slices: usize,
     nr_workers: usize,
-    /// What all workers do in a round.
+    /// What all workers do in a round, at most.
     ops_per_round: f64,
     is_over: AtomicBool,
     notes: Mutex<Notes>,
@@ -95,8 +95,8 @@ pub(super) struct Stretch {
 }
 
 impl Course {
-    /// Returns the course of a run that starts then, and lasts at most so long; each worker does `ops_per_round`, or 1,
-    /// before it waits for the others.
+    /// Returns the course of a run that starts then, and lasts at most so long; each worker does `ops_per_round` at
+    /// most before it waits for the others, or 0 if it never does.
     pub(super) fn new(start_ns: u64, at_most_ns: u64, nr_workers: usize, ops_per_round: u64) -> Self {
         let slice_ns = SLICE_NS.min(at_most_ns / 3).max(1);
         let most_slices = (at_most_ns / slice_ns) as usize / 3 * 3;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn settled(at_most_ns: u64, step_ns: impl Fn(u64) -> u64) -> Settled {
-        let course = Course::new(0, at_most_ns, 1, 1);
+        let course = Course::new(0, at_most_ns, 1, 0);
         work(&course, &mut Place::default(), step_ns);
         course.settled().expect("it came to its end")
     }
@@ -242,14 +242,14 @@ mod tests {
 
     #[test]
     fn nothing_done_is_no_rate_to_agree_on() {
-        let course = Course::new(0, 6 * MS, 1, 1);
+        let course = Course::new(0, 6 * MS, 1, 0);
         course.note(&mut Place::default(), Stretch { from_ns: 0, to_ns: 7 * MS, ops: 0, aside_ns: 0 });
         assert_eq!(course.settled().map(|run| (run.has_converged, run.ops_per_s)), Some((false, 0.0)));
     }
 
     #[test]
     fn the_last_worker_decides_when_the_run_is_over() {
-        let course = Course::new(0, 6 * MS, 2, 1);
+        let course = Course::new(0, 6 * MS, 2, 0);
         let all = |place: &mut Place| {
             course.note(place, Stretch { from_ns: 0, to_ns: 12 * MS, ops: 1200, aside_ns: 6 * MS });
         };
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_put_aside_for_longer_than_a_look_takes_no_time() {
         // Rounds of 500 operations in half a ms; before each 7 ms are put aside, in a step that makes no other.
-        let course = Course::new(0, 60 * MS, 1, 1);
+        let course = Course::new(0, 60 * MS, 1, 0);
         let (mut place, mut now_ns) = (Place::default(), 0);
         while !course.is_over() {
             for step in 0..500 {

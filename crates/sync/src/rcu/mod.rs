@@ -75,6 +75,7 @@ use core::ptr::NonNull;
 ///     assert_eq!(rcu.nr_deferred(), 0);
 ///     // A change that readers on CPU 1 must have seen.
 ///     rcu.await_sections_of([1]);
+///     rcu.await_sections_awake([1]);
 /// });
 /// ```
 pub struct Rcu<P: Processor, const BATCH: usize = 64> {
@@ -101,6 +102,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     }
 
     /// Tells observers where CPUs say that they read.
+    /// Called by the owner of the memory, when an instance is made.
     pub fn tell_names(&self) {
         self.domain.periods.readers.tell("where CPUs say that they are in a read section");
     }
@@ -146,8 +148,8 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
         self.domain.synchronize();
     }
 
-    /// Returns a ticket for [`Rcu::is_over`]: of a grace period that begins later, and so waits for all read sections that
-    /// may see what the caller has made unreachable.
+    /// Returns a ticket for [`Rcu::is_over`]: of a grace period that begins later, and so waits for all read sections
+    /// that may see what the caller has made unreachable.
     ///
     /// ```
     /// use faultless_platform::native::{Machine, Native};
@@ -180,7 +182,16 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// Inside a read section (I1).
     pub fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
         self.check_outside();
-        self.domain.periods.await_sections_of(cpus);
+        self.domain.periods.await_sections_of::<true>(cpus);
+    }
+
+    /// As [`Rcu::await_sections_of`], but keeps the slot: for a caller who has put something down by the CPU's number.
+    ///
+    /// # Panics
+    /// Inside a read section (I1).
+    pub fn await_sections_awake(&self, cpus: impl IntoIterator<Item = usize>) {
+        self.check_outside();
+        self.domain.periods.await_sections_of::<false>(cpus);
     }
 
     /// Lets `callback` run with `head` after a grace period: by a later [`Rcu::poll`] on this CPU, or by a

@@ -4,7 +4,7 @@ use crate::object::Object;
 use crate::race;
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
-use faultless_sync::{Lookers, Rcu, RecentLookers};
+use faultless_sync::{Forgetting, Lookers, Rcu};
 
 struct Shared {
     lookers: Lookers<Loom>,
@@ -143,7 +143,8 @@ fn alone_means_at_once() {
 }
 
 struct Recent {
-    lookers: RecentLookers<Loom>,
+    lookers: Lookers<Loom>,
+    forgetting: Forgetting<Loom>,
     rcu: Rcu<Loom, 1>,
     is_linked: <Loom as Processor>::AtomicBool,
     object: Object,
@@ -152,10 +153,11 @@ struct Recent {
 
 /// Many may have looked.
 fn recent<const N: usize>() -> Recent {
-    let lookers = RecentLookers::new();
+    let lookers = Lookers::new();
     lookers.let_many_in();
     Recent {
         lookers,
+        forgetting: Forgetting::new(),
         rcu: Rcu::with_batch(N),
         is_linked: Atomic::new(true),
         object: Object::new(),
@@ -178,12 +180,12 @@ fn look_lately_twice(shared: &Recent) {
 
 /// A removal of something else, by which others are forgotten.
 fn forget(shared: &Recent) {
-    assert!(shared.lookers.may_be_elsewhere(&shared.rcu), "many");
+    assert!(shared.forgetting.may_be_elsewhere(&shared.lookers, &shared.rcu), "many");
 }
 
 fn free_what_recent_lookers_find(shared: &Recent) {
     shared.is_linked.store(false, Ordering::Relaxed);
-    if shared.lookers.may_be_elsewhere(&shared.rcu) {
+    if shared.forgetting.may_be_elsewhere(&shared.lookers, &shared.rcu) {
         shared.rcu.synchronize();
     } else {
         shared.nr_at_once.fetch_add(1, Ordering::Relaxed);

@@ -191,7 +191,11 @@ fn await_sections<P: System, S: RwSemaphore<P>, K: Variant>(
         let first = addresses.start.get();
         first..first + 1
     });
-    mutant!(FaultsUnawaited, space.memory().rcu().await_sections_of(space.lanes().members(&around)) => ());
+    let (rcu, members) = (space.memory().rcu(), space.lanes().members(&around));
+    // Who has a part has claimed in its CPU's purse (C1 of `credits`).
+    let wait =
+        || if space.lock.is_divided() { rcu.await_sections_awake(members) } else { rcu.await_sections_of(members) };
+    mutant!(FaultsUnawaited, wait() => ());
 }
 
 /// Tries to handle a fault inside an RCU section.

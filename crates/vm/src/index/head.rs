@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::{Atomic, CachePadded, Ordering, TouchKind};
-use faultless_sync::RecentLookers;
+use faultless_sync::{Forgetting, Lookers};
 
 /// A leaf, and where it is in its parent.
 pub(super) struct Finger<P: System> {
@@ -51,12 +51,14 @@ pub(super) struct FingerCell<P: System> {
     place: UnsafeCell<usize>,
     /// A node that an edit replaced where nobody looks beside the writer, for the next edit (F3).
     spare: UnsafeCell<*mut Node<P>>,
+    /// Whom the writer has forgotten of those who looked.
+    pub(super) forgetting: Forgetting<P>,
 }
 
 impl<P: System> FingerCell<P> {
     pub(super) fn new() -> Self {
         let spare = UnsafeCell::new(core::ptr::null_mut());
-        Self { finger: UnsafeCell::new(None), place: UnsafeCell::new(0), spare }
+        Self { finger: UnsafeCell::new(None), place: UnsafeCell::new(0), spare, forgetting: Forgetting::new() }
     }
 
     #[inline]
@@ -113,7 +115,7 @@ impl<P: System> FingerCell<P> {
 pub(super) struct Head<P: System> {
     pub(super) root: P::AtomicPtr<Node<P>>,
     /// Beside the root, which they read.
-    pub(super) lookers: RecentLookers<P>,
+    pub(super) lookers: Lookers<P>,
     /// Whether what came last became part of an area: a hint, which changes seldom.
     pub(super) grows: P::AtomicBool,
     pub(super) finger: CachePadded<FingerCell<P>>,
@@ -124,7 +126,7 @@ impl<P: System> Head<P> {
         let root = P::AtomicPtr::new(core::ptr::null_mut());
         Self {
             root,
-            lookers: RecentLookers::new(),
+            lookers: Lookers::new(),
             grows: P::AtomicBool::new(false),
             finger: CachePadded::new(FingerCell::new()),
         }

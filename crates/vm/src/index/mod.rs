@@ -147,11 +147,11 @@ impl<P: System, T> Index<P, T> {
         self.head.lookers.let_many_in();
     }
 
-    /// Says whether another CPU may be looking at what the writer has taken away, if all who look note that, in sections
-    /// of `rcu`.
+    /// Says whether another CPU may be looking at what the writer has taken away, if all who look note that, in
+    /// sections of `rcu`.
     #[inline]
     pub(crate) fn may_be_looked_at(&self, rcu: &Rcu<P>) -> bool {
-        self.head.lookers.may_be_elsewhere(rcu)
+        self.head.finger.forgetting.may_be_elsewhere(&self.head.lookers, rcu)
     }
 
     /// Says whether what came last became part of an area; a hint.
@@ -173,7 +173,7 @@ impl<P: System, T> Index<P, T> {
     /// Says whether no CPU but the calling one has looked; a hint to whoever is not the writer.
     #[inline]
     pub(crate) fn is_the_callers(&self) -> bool {
-        self.head.lookers.are_the_callers()
+        self.head.lookers.are_the_callers() && !self.head.finger.forgetting.is_under_way()
     }
 }
 

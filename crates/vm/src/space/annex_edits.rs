@@ -150,8 +150,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut added = lanes.index_of_annex(annex).prepare_from(span.clone(), once(area), into)?;
         let mut taken = self.index.prepare_from(span, empty::<IndexEntry<Area<P, D>>>(), out_of)?;
         lanes.note_used();
-        // Who found the area in the common index is noted nowhere.
+        // Who found the area in the common index is noted nowhere; nobody edits the annex before it has left that, so
+        // that whoever forgets lookers waits for those, too.
         lanes.index_of_annex::<Area<P, D>>(annex).note_all_lookers();
+        let _edits = lanes.parts_of_annex(annex).lock();
         D::update_index(self, || {
             added.commit(|| self.is_looked_at());
             annexes.publish(annex, bounds);

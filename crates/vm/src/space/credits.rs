@@ -11,7 +11,8 @@
 //! are out*), and of which quantities more may be charged than their limits allow.
 //!
 //! # Invariants
-//! * C1 a purse changes by a call of its own CPU that has a part, or by who has everything. Calls that have everything
+//! * C1 a purse changes by a call of its own CPU that has a part, which keeps that CPU while it waits for faults, or by
+//!   who has everything. Calls that have everything
 //!   count in the charged words themselves.
 //! * C2 who has a part has claimed what it may add, to each limit ([`Space::claim`]); so none of its checks says no.
 //! * C3 a limit says no only to who has everything and has recalled all credits ([`Space::is_allowed`]).
@@ -233,7 +234,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         match self.row() {
             Some(row) => row.credit(quantity).at_most(P::cpu()),
             // Relaxed: exact under the semaphore, and where several have a part of that, under the lock of edits.
-            None => self.charged(quantity).load(Ordering::Relaxed),
+            None => self.counts[quantity as usize].load(Ordering::Relaxed),
         }
     }
 
@@ -247,7 +248,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 row.credit(quantity).total()
             }
             // Relaxed: as in `at_most`.
-            None => self.charged(quantity).load(Ordering::Relaxed),
+            None => self.counts[quantity as usize].load(Ordering::Relaxed),
         }
     }
 

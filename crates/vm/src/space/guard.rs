@@ -8,8 +8,8 @@
 //! * I1 a guard is the entry [`Entry::GUARD`](crate::Entry::GUARD): not present, not empty, without a frame. It moves
 //!   with its page, is copied by fork, and stays when pages are dropped (MADV_DONTNEED, truncation).
 //! * I2 an area with guards says so (`MAYBE_GUARD`), so that fork copies its entries. As on Linux, only one without a
-//!   file gets a reverse-map root with its first guard: one with a file, or the handle of a reference page, may still be
-//!   joined with a neighbour that has a root.
+//!   file gets a reverse-map root with its first guard: one with a file, or the handle of a reference page, may still
+//!   be joined with a neighbour that has a root.
 
 use super::permit::ReadPermit;
 use crate::addr::PageRange;

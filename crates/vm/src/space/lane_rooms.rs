@@ -23,7 +23,7 @@
 //! * N6 whoever looks into a lane's index, but under the lock of its edits or while he keeps out all who have parts,
 //!   notes that first ([`Looks`]). So the holder of that lock sees whether what he takes away may be in use on another
 //!   CPU; if not, it is used again at once, and there is no fault to wait for. Who looked long ago is forgotten
-//!   (`sync::RecentLookers`).
+//!   (`sync::Forgetting`).
 //!
 //! # Races
 //! | race | why it is sound |
@@ -33,8 +33,8 @@
 //! | it looks in the common index for an area that crosses | inside an RCU section: a holder of the rest may edit that index, but no area that crosses |
 //! | a lookup without a lock, beside an edit of several indexes | it may miss an area on its way from one to the other, and goes on under the lock, as after every miss; one that it finds is announced |
 //! | it does not see `are_crossed`, or `are_used` | as above |
-//! | a CPU looks into a lane beside an edit that frees at once | it is noted, or sees the edit (`sync::Lookers`); who is noted is so for good |
-//! | an area comes into an annex along with it, beside a fault that found it in the common index | that annex is one in which any CPU has looked, from its beginning |
+//! | a CPU looks into a lane beside an edit that frees at once | it is noted, or sees the edit (`sync::Lookers`); who is noted is forgotten behind a grace period alone (`sync::Forgetting`) |
+//! | an area comes into an annex along with it, beside a fault that found it in the common index | that annex is one in which any CPU has looked, from its beginning; it is forgotten when the area has left the common index, and those have ended who found it there |
 //! | lanes come, beside a fault that found an area of theirs in the common index | who lets them come awaits such faults (`spreading`) |
 //! | a lookup without a lock, in a section that began while somebody had everything, and ends behind an edit by the holder of a part | it notes itself whoever has what ([`Looks::Beside`]) |
 //! | two lanes' parts free tables | each only such as lie in its own lane (`holes`); a table that spans a bound waits for who has everything |
@@ -213,6 +213,11 @@ impl<P: System> LaneRooms<P> {
         assert!(annex < P::nr_cpus(), "there are as many annexes at most");
         // SAFETY: there is one for each CPU behind those of their lanes, in frames that go with the space.
         unsafe { self.rooms.add(P::nr_cpus() + annex).as_ref() }
+    }
+
+    /// Returns the table of an annex.
+    pub(super) fn parts_of_annex(&self, annex: usize) -> PartTableRef<'_, P> {
+        self.room_of_annex(annex).parts.parts()
     }
 
     /// Returns the index of an annex.

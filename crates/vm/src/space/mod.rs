@@ -123,7 +123,6 @@ use crate::translations::tlb::SpaceId;
 use crate::types::{Area, Vm};
 use core::ops::Range;
 use core::ptr::NonNull;
-
 use faultless_phys::FrameSource;
 use faultless_platform::{Atomic, AtomicInteger, Ordering};
 use faultless_sync::{AtomicCpuSet, RcuGuard};

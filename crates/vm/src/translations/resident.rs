@@ -2,15 +2,17 @@
 //!
 //! # Guarantee
 //! * The size is exact while nobody changes it.
-//! * The peak is exact while at most [`NR_SUMMED`] CPUs have changed the size; beyond, up to twice [`slack`] pages of each
-//!   CPU may be missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much: the batch
-//!   of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each CPU.)
+//! * The peak is exact while at most [`NR_SUMMED`] CPUs have changed the size; beyond, up to twice [`slack`] pages of
+//!   each CPU may be missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much, or
+//!   half of it on few CPUs: the batch of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each
+//!   CPU.)
 //!
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
 //! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
 //! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`slack`] pages since its last sum.
-//! So what it removes without summing is at most as much, and a page that goes costs one line of another CPU's at most.
+//! So it removes less than twice as much without summing, and a page that comes or goes costs one line of another CPU's
+//! at most, on average.
 
 use crate::system::System;
 use crate::translations::frames;
