@@ -40,6 +40,7 @@
 //! | two draws of the last room | compare-and-swap of `charged`: the second sees the first |
 //! | a claim beside a recall | I4: one of them waits for the other; a claim after it draws anew |
 //! | a claim that waits, and then adds | its CPU makes no other call meanwhile, and nobody else takes of its credit (I2) |
+//! | a call claims, loses its CPU to another thread, and adds on a third one | each purse stays what it is: what the third one lacks is drawn, and the first one keeps the claim as a credit. Near the limit what there is may exceed it by that much: callers keep their CPU where they wait |
 //! | a claim, beside who raised `charged` beyond the limit by having all | I3: refused, whatever the credit |
 //! | a draw beside a claim that needs none | the draw ends at most at the limit |
 //! | somebody sums while others work | wrong, unless he keeps them from it: [`Credit::total`] |
@@ -211,13 +212,18 @@ impl<'a, P: Processor> Credit<'a, P> {
         }
     }
 
-    /// Adds to what there is, no more than the CPU has claimed.
+    /// Adds to what there is, no more than the CPU has claimed. What a purse lacks is drawn, whatever the limit is:
+    /// where a call claimed, and then came back on another CPU.
     pub fn add(self, cpu: usize, amount: u64) {
         let own = self.of(cpu);
         // Relaxed: I2.
         let credit = own.load(Ordering::Relaxed);
-        debug_assert!(amount <= credit, "I3: {amount} more, of {credit} that were claimed");
-        own.store(credit.wrapping_sub(amount), Ordering::Relaxed);
+        let Some(left) = credit.checked_sub(amount) else {
+            // Relaxed: as for a draw.
+            self.charged.fetch_add(amount - credit, Ordering::Relaxed);
+            return own.store(0, Ordering::Relaxed);
+        };
+        own.store(left, Ordering::Relaxed);
     }
 
     /// Takes away from what there is; the CPU may add as much again, or gives most of it back. The caller holds a
@@ -296,6 +302,10 @@ mod tests {
         assert!(areas.claim(0, 2, LIMIT));
         areas.take_away(0, 1, LIMIT);
         areas.add(0, 2);
+        assert_eq!((areas.total(), areas.out()), (21, 0));
+        // What was claimed by another CPU's number is drawn once more, and no purse falls below nothing.
+        areas.add(1, 3);
+        areas.take_away(1, 3, LIMIT);
         assert_eq!((areas.total(), areas.out()), (21, 0));
         // What is left of a claim goes with what goes later.
         assert!(areas.claim(0, 2, LIMIT));

@@ -325,7 +325,7 @@ fn check_entry<P: System>(
         ensure!(2, entry == Entry::GUARD, "{address:#x}: a guard with other bits, {:#x}", entry.bits());
         let is_noted = view.flags.contains(AreaFlags::MAYBE_GUARD);
         ensure!(2, is_noted, "{address:#x}: a guard in an area that does not say that it may have some");
-        let has_root = view.root != 0 || view.object.is_some();
+        let has_root = view.root != 0 || view.has_file();
         ensure!(2, has_root, "{address:#x}: a guard in an anonymous area without a root");
         return Ok(());
     }
