@@ -83,9 +83,13 @@ pub fn compare_with_twin(ops: &[Op], kernel: &[Outcome], twin: Option<&[Outcome]
     match twin {
         Some(twin) if verdict == Verdict::Different && is_judged_by_twin(last) => match twin.last() {
             _ if has_parted(before, kernel, twin) => Verdict::Exempt(Rule::TwinParted),
-            Some(twin) if twin == vm => Verdict::Exempt(Rule::ReferenceIsAnonymous),
-            Some(twin) if is_copied_whole(last, before, twin, vm) => Verdict::Exempt(Rule::TwinParted),
-            _ => verdict,
+            Some(twin) => match compare(ops, twin, vm) {
+                Verdict::Same => Verdict::Exempt(Rule::ReferenceIsAnonymous),
+                Verdict::Different if is_copied_whole(last, before, twin, vm) => Verdict::Exempt(Rule::TwinParted),
+                // Of the same answer, other pages may be told for another reason.
+                other => other,
+            },
+            None => verdict,
         },
         _ => verdict,
     }

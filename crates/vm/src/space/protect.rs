@@ -24,10 +24,15 @@ struct Opened {
     parts: [Cell<Option<PageRange>>; 8],
 }
 
+/// Says whether locked private memory becomes writable.
+fn are_opened(old: AreaFlags, new: AreaFlags) -> bool {
+    const DECISIVE: AreaFlags = AreaFlags::WRITE.union(AreaFlags::SHARED).union(AreaFlags::LOCKED);
+    old & DECISIVE == AreaFlags::LOCKED && new.contains(AreaFlags::WRITE)
+}
+
 impl Opened {
     fn note(&self, old: AreaFlags, new: AreaFlags, part: PageRange) {
-        const DECISIVE: AreaFlags = AreaFlags::WRITE.union(AreaFlags::SHARED).union(AreaFlags::LOCKED);
-        if old & DECISIVE != AreaFlags::LOCKED || !new.contains(AreaFlags::WRITE) {
+        if !are_opened(old, new) {
             return;
         }
         match self.parts.iter().find(|known| known.get().is_none()) {
@@ -223,9 +228,16 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         };
         if (old.start, old.end) == (view.start, view.end) && !self.may_join_a_neighbour(&view) {
             self.reflag_in_place((area, part), flags, translations);
-            return Ok(());
+        } else {
+            self.reflag_cut(area.behind().clone(), &view, translations)?;
         }
-        self.reflag_cut(area.behind().clone(), &view, translations)
+        // On Linux its pages are made now, before the next area has its turn, which may join one with this root or none.
+        if are_opened(old.flags, flags)
+            && let Some(opened) = self.containing(part.start())
+        {
+            self.root_of(opened.area());
+        }
+        Ok(())
     }
 
     /// Changes the flags of a part that is cut out of its area, or joined with a neighbour: it becomes `view`.
