@@ -231,7 +231,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         } else {
             self.reflag_cut(area.behind().clone(), &view, translations)?;
         }
-        // On Linux its pages are made now, before the next area has its turn, which may join one with this root or none.
+        // On Linux its pages are made now, before the next area has its turn, which may join one with this root or
+        // none.
         if are_opened(old.flags, flags)
             && let Some(opened) = self.containing(part.start())
         {
