@@ -162,23 +162,26 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Counts a change: out of this CPU's purse, if the caller has a part and CPUs hold credits.
     #[inline]
     pub(super) fn count(&self, counted: &Counted) {
-        let purses = self.row().filter(|_| self.lock.is_divided());
+        match self.row() {
+            None => count_in(&self.counts, counted),
+            Some(row) => self.count_beside_purses(&row, counted),
+        }
+    }
+
+    /// As [`Space::count`], where CPUs hold credits.
+    #[inline(never)]
+    fn count_beside_purses(&self, row: &Row<'_, P>, counted: &Counted) {
+        if !self.lock.is_divided() {
+            count_in(row.charged, counted);
+            return self.note_over();
+        }
         for quantity in Quantity::ALL {
             let (before, after) = (counted.before.of(quantity), counted.after.of(quantity));
-            if before == after {
-                continue;
-            }
-            let Some(row) = &purses else {
-                change(self.charged(quantity), before, after);
-                continue;
-            };
             match after.checked_sub(before) {
+                Some(0) => {}
                 Some(added) => row.credit(quantity).add(P::cpu(), added),
                 None => row.credit(quantity).take_away(P::cpu(), before - after, self.most(quantity)),
             }
-        }
-        if purses.is_none() {
-            self.note_over();
         }
     }
 
@@ -259,8 +262,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
+/// Counts a change in the words of all quantities.
+#[inline]
+fn count_in(words: &[impl Atomic<Value = u64>], counted: &Counted) {
+    for (word, quantity) in words.iter().zip(Quantity::ALL) {
+        change(word, counted.before.of(quantity), counted.after.of(quantity));
+    }
+}
+
 /// Changes a counter by `after - before`.
+#[inline]
 fn change(counter: &impl Atomic<Value = u64>, before: u64, after: u64) {
+    if before == after {
+        return;
+    }
     // Relaxed: written under the write lock, and where several have a part of that, under the lock of edits.
     let now = counter.load(Ordering::Relaxed).wrapping_add(after).wrapping_sub(before);
     counter.store(now, Ordering::Relaxed);
