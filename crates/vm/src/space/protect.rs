@@ -24,9 +24,9 @@ struct Opened {
     parts: [Cell<Option<PageRange>>; 8],
 }
 
-/// Says whether locked private memory becomes writable.
+/// Says whether private memory becomes writable that is locked, but not to be made when it is touched.
 fn are_opened(old: AreaFlags, new: AreaFlags) -> bool {
-    const DECISIVE: AreaFlags = AreaFlags::WRITE.union(AreaFlags::SHARED).union(AreaFlags::LOCKED);
+    const DECISIVE: AreaFlags = AreaFlags::WRITE.union(AreaFlags::SHARED).union(AreaFlags::LOCKS);
     old & DECISIVE == AreaFlags::LOCKED && new.contains(AreaFlags::WRITE)
 }
 
