@@ -14,8 +14,8 @@
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
 //!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an
 //!   object's end
-//! * 3 a frame's references are the entries, objects and pins that hold it; the zero page is never writable, and zero;
-//!   a reference page is never counted and never writable, holds what it was made with, and is there as long as a
+//! * 3 a frame's references are the entries, objects and pins that hold it; entries hold none of an object's pages; the
+//!   zero page is never writable, and zero; a reference page is never counted and never writable, holds what it was made with, and is there as long as a
 //!   handle, an area or a pin refers to it; an area maps no page that nobody owns but its own
 //! * 4, 5 no TLB knows a translation stronger than the tables, of a space that is gone, or of a page whose shootdown
 //!   does not ask its CPU
@@ -353,11 +353,14 @@ fn check_entry<P: System>(
         ensure!(3, own == Some(entry.pfn()), "{address:#x} maps {}, its area's untouched page is {own:?}", entry.pfn());
         return Ok(());
     }
-    census.hold(entry.pfn());
+    if entry.holds_reference() {
+        census.hold(entry.pfn());
+    }
     if !view.flags.contains(AreaFlags::SHARED) && (entry.is_writable() || entry.has(EntryFlags::EXCLUSIVE)) {
+        ensure!(2, !entry.is_of_object(), "{address:#x} has {}, which is an object's, for itself", entry.pfn());
         census.exclusive.push((entry.pfn(), address));
     }
-    check_owner(space.translations().memory(), &view, address, entry.pfn())
+    check_owner(space.translations().memory(), &view, address, entry)
 }
 
 /// Returns the page that untouched pages of an area show, if they show one.
@@ -394,7 +397,8 @@ fn count_pins<P: System>(pins: &Pool<P, Pinned<P>>, census: &mut Census) {
 }
 
 /// Checks that a mapped frame is what belongs there.
-fn check_owner<P: System>(memory: &P::Frames, view: &AreaView<P>, address: u64, pfn: Pfn) -> Result<(), Broken> {
+fn check_owner<P: System>(memory: &P::Frames, view: &AreaView<P>, address: u64, entry: Entry) -> Result<(), Broken> {
+    let pfn = entry.pfn();
     let (page, offset) = (memory.page(pfn), view.page_offset_of(VirtAddr::new(address)));
     // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
     let is_behind = view.object.is_some_and(|object| !unsafe { object.as_ref() }.reaches(offset));
@@ -407,8 +411,10 @@ fn check_owner<P: System>(memory: &P::Frames, view: &AreaView<P>, address: u64, 
         // SAFETY: the area, which nobody changes meanwhile, holds a reference to its object.
         let own = unsafe { object.as_ref() }.frame_of(memory, offset);
         ensure!(2, own == Some(pfn), "{address:#x} maps {pfn}, which its object has not there");
+        ensure!(3, entry.is_of_object(), "{address:#x} maps {pfn} of an object as if it held a reference");
         return Ok(());
     }
+    ensure!(3, !entry.is_of_object(), "{address:#x} maps {pfn}, a private frame, as if an object had it");
     ensure!(2, !view.flags.contains(AreaFlags::SHARED), "{address:#x}: a private frame {pfn} in a shared area");
     // SAFETY: the space holds a reference, and nobody changes anything meanwhile.
     let page = unsafe { page.owned() };

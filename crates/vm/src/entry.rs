@@ -39,6 +39,8 @@ bitflags! {
         const MAY_READ = 1 << 54;
         /// Software (bit 55): the promise allows stores.
         const MAY_WRITE = 1 << 55;
+        /// Software (bit 56): the frame is a page of a memory object, which keeps it: the entry holds no reference.
+        const OBJECT = 1 << 56;
         /// The protection key in bits 59 to 62 is 1, the one whose loads and stores are forbidden; else it is 0.
         const EXECUTE_ONLY = 1 << 59;
         /// XD: fetches are forbidden.
@@ -56,6 +58,9 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 ///
 /// let page = Entry::new(Pfn::new(5), EntryFlags::PRESENT | EntryFlags::USER | EntryFlags::ACCESSED);
 /// assert!(page.is_present() && page.holds_frame() && !page.is_writable() && !page.is_special());
+/// // A page of a file: the file keeps it.
+/// let of_file = page.with(EntryFlags::OBJECT);
+/// assert!(page.holds_reference() && of_file.is_of_object() && of_file.holds_frame() && !of_file.holds_reference());
 /// assert_eq!((page.pfn(), page.state()), (Pfn::new(5), State::Page));
 /// let stored = page.with(EntryFlags::WRITE).written();
 /// assert!(stored.has(EntryFlags::DIRTY) && stored.flags().contains(EntryFlags::WRITE));
@@ -150,10 +155,22 @@ impl Entry {
         self.has(EntryFlags::GUARD)
     }
 
-    /// Says whether the entry holds a reference to a frame.
+    /// Says whether the entry holds a page that counts as resident: any but the zero page and reference pages.
     #[inline]
     pub const fn holds_frame(self) -> bool {
         self.0 & ADDRESS != 0 && self.0 & EntryFlags::SPECIAL.bits() == 0
+    }
+
+    /// Says whether the entry holds a reference to its frame: not where a memory object keeps the page.
+    #[inline]
+    pub const fn holds_reference(self) -> bool {
+        self.0 & ADDRESS != 0 && self.0 & EntryFlags::SPECIAL.union(EntryFlags::OBJECT).bits() == 0
+    }
+
+    /// Says whether the page is a memory object's own.
+    #[inline]
+    pub const fn is_of_object(self) -> bool {
+        self.has(EntryFlags::OBJECT)
     }
 
     /// Says whether all of `flags` are set.

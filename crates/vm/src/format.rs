@@ -96,7 +96,8 @@ unsafe impl TableFormat for X86_64 {
 /// ```text
 /// bits 0 R, 1 W, 2 X     3-5 memory type (6)     8 accessed     9 dirty     12-51 frame
 /// ignored by the hardware: 10 user, 11 guard, 52 special, 53 exclusive, 54 may write, 55 no execute, 56 execute only,
-/// 59 not written, 62 promised; and with the features that give them a meaning off: 57 and 58 promised to read, to write
+/// 59 not written, 62 promised; and with the features that give them a meaning off: 57 and 58 promised to read, to write,
+/// 61 (sub-page write permissions) a memory object's page
 /// ```
 /// Bits 54 to 56 say what R, W and X would say, for entries that hold a frame and are not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ impl Ept {
     const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
     /// Where each flag stands that is one bit here, too.
-    const BITS: [(EntryFlags, u64); 13] = [
+    const BITS: [(EntryFlags, u64); 14] = [
         (EntryFlags::ACCESSED, 1 << 8),
         (EntryFlags::DIRTY, 1 << 9),
         (EntryFlags::USER, 1 << 10),
@@ -121,6 +122,7 @@ impl Ept {
         (EntryFlags::NO_EXECUTE, 1 << 55),
         (EntryFlags::EXECUTE_ONLY, 1 << 56),
         (EntryFlags::COLLECTED, 1 << 59),
+        (EntryFlags::OBJECT, 1 << 61),
         (EntryFlags::PROMISED, 1 << 62),
         (EntryFlags::MAY_READ, 1 << 57),
         (EntryFlags::MAY_WRITE, 1 << 58),

@@ -129,9 +129,14 @@ const fn corten(name: &'static str, about: &'static str, operation: &'static str
 }
 
 impl Workload {
-    /// Returns how many operations a worker makes at most before it waits for the others; 0 if it never does.
-    pub fn ops_per_round(&self) -> u64 {
-        if let Kind::Corten(_) = self.kind { corten::ITEMS } else { 0 }
+    /// Returns how many operations a worker makes at most until it begins anew: before it waits for the others, or over
+    /// a file, which the first round brings into memory; 0 if all its operations are alike.
+    pub fn ops_per_round(&self, settings: &Settings) -> u64 {
+        match self.kind {
+            Kind::Corten(_) => corten::ITEMS,
+            _ if matches!(self.flags, Flags::RegionAndWhose) => settings.region_bytes / PAGE,
+            _ => 0,
+        }
     }
 
     /// Maps a file, which may be one of all, in a region that may have another size.

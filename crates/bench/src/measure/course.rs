@@ -2,8 +2,9 @@
 //!
 //! # Guarantee
 //! * I1 the run ends at the first of some instants at which the rates of two halves agree within [`AGREEMENT`]; the
-//!   first third of the time until then, its warm-up, belongs to neither half. Where workers go by rounds, in which
-//!   they wait for each other, each third has a whole round at least: the first one may be unlike all that follow
+//!   first third of the time until then, its warm-up, belongs to neither half. Where workers go by rounds (they wait
+//!   for each other, or go through a file), each third has a whole round at least: the first one may be unlike all that
+//!   follow
 //! * I2 it ends at the limit at the latest; if the halves don't agree there, or no round is over, it says so
 //! * I3 all workers work until the last of them has come to the end: the halves are halves of the full load
 //!
@@ -96,7 +97,7 @@ pub(super) struct Stretch {
 
 impl Course {
     /// Returns the course of a run that starts then, and lasts at most so long; each worker does `ops_per_round` at
-    /// most before it waits for the others, or 0 if it never does.
+    /// most in a round, or 0 if it has none.
     pub(super) fn new(start_ns: u64, at_most_ns: u64, nr_workers: usize, ops_per_round: u64) -> Self {
         let slice_ns = SLICE_NS.min(at_most_ns / 3).max(1);
         let most_slices = (at_most_ns / slice_ns) as usize / 3 * 3;

@@ -281,7 +281,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Field<'a, 'vm, P, D> 
         let end = match job.length {
             Length::Fixed(ns) => End::At(start_ns + ns),
             Length::Settled { at_most_ns } => End::Settled(self.course.get_or_init(|| {
-                Course::new(start_ns, at_most_ns, job.nr_workers(), job.spec.workload.ops_per_round())
+                Course::new(start_ns, at_most_ns, job.nr_workers(), job.spec.workload.ops_per_round(&job.spec.settings))
             })),
         };
         Window { start_ns, end, steps_per_timing: job.spec.workload.steps_per_timing, has_stopped }

@@ -202,9 +202,12 @@ fn frames_that_are_not_the_pages_own() {
     with_world(|world| {
         let (first, second, of_object) = (world.frame_of(OWN), world.frame_of(OWN + PAGE), world.frame_of(SHARED));
         let put = |pfn: Pfn| move |entry: Entry| Entry::new(pfn, entry.flags());
+        let private = |pfn: Pfn| move |entry: Entry| Entry::new(pfn, entry.flags()).without(EntryFlags::OBJECT);
+        world.entry(OWN, |entry| entry.with(EntryFlags::OBJECT), 3, "as if an object had it");
+        world.entry(SHARED, |entry| entry.without(EntryFlags::OBJECT), 3, "as if it held a reference");
         world.entry(OWN, put(second), 2, "the area has page");
         world.entry(OWN, put(of_object), 2, "but no object is mapped there");
-        world.entry(SHARED, put(first), 2, "in a shared area");
+        world.entry(SHARED, private(first), 2, "in a shared area");
         world.entry(SHARED + PAGE, put(of_object), 2, "which its object has not there");
         world.area(SHARED, |area| world.number(&area.first_page, |page| page - 4, 2, "behind its object's end"));
         // SAFETY: there is no other thread.

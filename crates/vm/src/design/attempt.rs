@@ -14,9 +14,9 @@ use crate::space::Space;
 use crate::system::System;
 use faultless_platform::mutant;
 
-impl<P: System> From<Stop<P>> for GiveUp {
+impl From<Stop> for GiveUp {
     /// What needs sleep, and errors, are the classic fault's: it says which.
-    fn from(stop: Stop<P>) -> Self {
+    fn from(stop: Stop) -> Self {
         match stop {
             Stop::GiveUp(reason) => reason,
             Stop::Fetch(_) | Stop::Failed(_) => Self::VmaNotsup,

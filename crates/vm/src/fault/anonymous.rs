@@ -11,7 +11,7 @@ use faultless_platform::mutant;
 
 /// Fills an empty entry of memory of zeros.
 #[inline(always)]
-pub(super) fn fill<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+pub(super) fn fill<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop> {
     if !page.fault.access.is_write() {
         let flags = page.view.read_only_entry() | EntryFlags::SPECIAL | page.promise();
         let zero = Entry::new(page.instance().zero_page, flags);
@@ -26,7 +26,7 @@ pub(super) fn fill<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>)
 
 /// Maps a frame of the page's own, with what an untouched page holds.
 #[inline(never)]
-pub(super) fn make_private<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+pub(super) fn make_private<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop> {
     let (pfn, root) = take_frame(page, lock)?;
     untouched::write_untouched(page, pfn);
     map_frame(page, lock, (pfn, root))
@@ -34,7 +34,7 @@ pub(super) fn make_private<P: System>(page: &PageFault<'_, P>, lock: &impl Entry
 
 /// Takes a frame for a page of its own, and returns its reverse-map root with it.
 #[inline(always)]
-fn take_frame<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(Pfn, u64), Stop<P>> {
+fn take_frame<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(Pfn, u64), Stop> {
     let root = lock.root(page);
     Ok((lock.alloc(page.memory())?, root))
 }
@@ -45,7 +45,7 @@ fn map_frame<P: System>(
     page: &PageFault<'_, P>,
     lock: &impl EntryLock<P>,
     (pfn, root): (Pfn, u64),
-) -> Result<(), Stop<P>> {
+) -> Result<(), Stop> {
     let memory = page.memory();
     frames::set_owner(memory, pfn, root, page.view.page_offset_of(page.fault.address));
     match page.install(lock, page.private_entry(pfn)) {

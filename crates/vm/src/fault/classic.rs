@@ -147,7 +147,8 @@ fn attempt<'a, P: System, D: Design<P>>(
         // The classic lock never gives up.
         Ok(()) | Err(Stop::GiveUp(_)) if is_refused => Err(forbidden(view.flags, fault)),
         Ok(()) | Err(Stop::GiveUp(_)) => Ok(None),
-        Err(Stop::Fetch((object, page_index))) => Ok(Some(Again::Fetch(object, page_index))),
+        // The area has one: its pages are fetched.
+        Err(Stop::Fetch(page_index)) => Ok(area.object().map(|object| Again::Fetch(object.clone(), page_index))),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -214,7 +215,6 @@ fn fetch<P: System, D: Design<P>>(
     match object.fill(space.memory(), page_index) {
         Ok(()) | Err(PageError::Fetch(FetchError::Retry)) => Ok(()),
         Err(PageError::OutOfFrames(cause)) => Err(cause.into()),
-        Err(PageError::Saturated) => Err(AccessError::TooManyReferences),
         Err(PageError::BehindEnd | PageError::Fetch(FetchError::Failed)) => {
             Err(AccessError::NoPage { address: fault.address })
         }

@@ -21,12 +21,12 @@ use crate::system::System;
 use crate::tags::TagSource;
 use crate::translations::frames;
 use crate::translations::leaf_guard::LeafGuard;
-use faultless_phys::{FrameSource, Kind, Pfn};
+use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Bulk;
 use faultless_platform::mutant;
 
 /// Answers a fault on a mapped page.
-pub(super) fn allow<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+pub(super) fn allow<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop> {
     if !page.fault.access.is_write() || page.seen.is_writable() {
         // Another thread was faster, or this CPU's TLB was stale.
         return Ok(());
@@ -44,7 +44,7 @@ pub(super) fn allow<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>
 }
 
 /// Makes the page writable if it is ours alone; otherwise returns the frame to copy, with a reference to it.
-fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<Option<Pfn>, Stop<P>> {
+fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<Option<Pfn>, Stop> {
     let memory = page.memory();
     let guard = lock.lock(page)?;
     if guard.entry() != page.seen {
@@ -58,7 +58,7 @@ fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -
     }
     let metadata = memory.page(old);
     let is_alone =
-        metadata.kind() == Kind::Anonymous && mutant!(ReuseByMapcount, metadata.nr_references() == 1 => true);
+        !page.seen.is_of_object() && mutant!(ReuseByMapcount, metadata.nr_references() == 1 => true);
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {
@@ -70,7 +70,7 @@ fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -
     Ok(Some(old))
 }
 
-fn copy<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>, old: Pfn) -> Result<(), Stop<P>> {
+fn copy<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>, old: Pfn) -> Result<(), Stop> {
     let memory = page.memory();
     let is_special = page.seen.is_special();
     let result = make_copy(page, lock, old, is_special);
@@ -86,7 +86,7 @@ fn make_copy<P: System>(
     lock: &impl EntryLock<P>,
     old: Pfn,
     is_special: bool,
-) -> Result<(), Stop<P>> {
+) -> Result<(), Stop> {
     let memory = page.memory();
     let root = lock.root(page);
     let new = lock.alloc(memory)?;
@@ -103,7 +103,7 @@ fn make_copy<P: System>(
             mutant!(ClearedThenFlushedUnlocked => return known::replace_unlocked(page, lock, guard, new));
             replace(page, &guard, page.private_entry(new));
             drop(guard);
-            finish(page, old, is_special);
+            finish(page);
             Ok(())
         }
         changed => {

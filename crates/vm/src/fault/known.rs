@@ -15,7 +15,7 @@ pub(super) fn map_counted<P: System>(
     page: &PageFault<'_, P>,
     lock: &impl EntryLock<P>,
     special: Entry,
-) -> Result<(), Stop<P>> {
+) -> Result<(), Stop> {
     frames::get(page.memory(), special.pfn()).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
     if page.install(lock, special.without(EntryFlags::SPECIAL))? {
         page.translations.add_resident(1);
@@ -35,7 +35,7 @@ pub(super) fn make_writable<P: System>(
     page: &PageFault<'_, P>,
     guard: &LeafGuard<'_, P>,
     a_reference_page: bool,
-) -> Result<Option<Pfn>, Stop<P>> {
+) -> Result<Option<Pfn>, Stop> {
     if page.view.is_reference() != a_reference_page {
         return Ok(Some(page.seen.pfn()));
     }
@@ -49,8 +49,7 @@ pub(super) fn replace_unlocked<P: System>(
     lock: &impl EntryLock<P>,
     guard: LeafGuard<'_, P>,
     new: Pfn,
-) -> Result<(), Stop<P>> {
-    let (old, is_special) = (page.seen.pfn(), page.seen.is_special());
+) -> Result<(), Stop> {
     guard.take(Entry::EMPTY);
     drop(guard);
     if let Some(range) = PageRange::new(VirtAddr::new(page_floor(page.fault.address.get())), PAGE) {
@@ -58,13 +57,13 @@ pub(super) fn replace_unlocked<P: System>(
     }
     let again = PageFault { seen: Entry::EMPTY, ..*page };
     if matches!(again.install(lock, page.private_entry(new)), Ok(true)) {
-        finish(page, old, is_special);
+        finish(page);
         return Ok(());
     }
     frames::put(page.memory(), new);
-    if !is_special {
+    if !page.seen.is_special() {
         page.translations.shrink_resident(1);
-        frames::put(page.memory(), old);
+        page.instance().drop_entry(page.seen);
     }
     Ok(())
 }

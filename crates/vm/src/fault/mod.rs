@@ -33,7 +33,6 @@ use crate::content::Behind;
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::GiveUp;
-use crate::object::ObjectRef;
 use crate::system::System;
 use crate::translations::frames;
 use crate::translations::leaf_guard::LeafGuard;
@@ -47,22 +46,22 @@ pub(crate) use promised::handle_promised;
 pub(crate) use resolve::resolve;
 
 /// Why [`resolve`] did not map the page.
-pub(crate) enum Stop<P: System> {
+pub(crate) enum Stop {
     /// The design's lock found a change.
     GiveUp(GiveUp),
-    /// The object must fetch this page, with no lock held.
-    Fetch((ObjectRef<P>, u64)),
+    /// The area's object must fetch the page of this index, with no lock held.
+    Fetch(u64),
     /// The access fails.
     Failed(AccessError),
 }
 
-impl<P: System> From<GiveUp> for Stop<P> {
+impl From<GiveUp> for Stop {
     fn from(reason: GiveUp) -> Self {
         Self::GiveUp(reason)
     }
 }
 
-impl<P: System> From<OutOfFrames> for Stop<P> {
+impl From<OutOfFrames> for Stop {
     fn from(cause: OutOfFrames) -> Self {
         Self::Failed(AccessError::OutOfFrames(cause))
     }
@@ -101,6 +100,8 @@ impl<P: System> Copy for PageFault<'_, P> {}
 
 /// How a design locks a page's entry for the commit.
 pub(crate) trait EntryLock<P: System> {
+    /// Whether the fault is in an RCU section from its look at the area on: what it finds of an object then stays.
+    const IS_IN_SECTION: bool = false;
     /// Locks the entry, after all that the design checks: where something else keeps the area as it is, its table
     /// alone.
     #[inline(always)]
@@ -125,6 +126,7 @@ pub(crate) trait EntryLock<P: System> {
 pub(crate) struct LockedInSection;
 
 impl<P: System> EntryLock<P> for LockedInSection {
+    const IS_IN_SECTION: bool = true;
     /// Without sleeping: frames that wait for a grace period are the classic path's.
     #[inline(always)]
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {

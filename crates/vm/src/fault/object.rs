@@ -11,7 +11,7 @@ use super::{EntryLock, PageFault, Stop};
 use crate::entry::{Entry, EntryFlags};
 use crate::error::AccessError;
 use crate::events::Event;
-use crate::object::{ObjectRef, PageError, WriteNotice};
+use crate::object::{ObjectRef, WriteNotice};
 use crate::system::System;
 use crate::tags::TagSource;
 use crate::translations::frames;
@@ -23,37 +23,26 @@ pub(super) fn fill<P: System>(
     page: &PageFault<'_, P>,
     lock: &impl EntryLock<P>,
     object: &ObjectRef<P>,
-) -> Result<(), Stop<P>> {
+) -> Result<(), Stop> {
     let memory = page.memory();
     let page_index = page.view.page_offset_of(page.fault.address);
     let is_copied = page.fault.access.is_write() && !page.is_shared();
     // As Linux, before it is known whether there is a page to copy.
     let root = if is_copied { lock.root(page) } else { 0 };
-    let cached = object.cached(memory, page_index).map_err(|error| {
-        Stop::Failed(match error {
-            PageError::Saturated => AccessError::TooManyReferences,
-            _ => AccessError::NoPage { address: page.fault.address },
-        })
-    })?;
-    let source = cached.ok_or_else(|| Stop::Fetch((object.clone(), page_index)))?;
+    let cached = object.cached(memory, page_index);
+    let cached = cached.map_err(|_| Stop::Failed(AccessError::NoPage { address: page.fault.address }))?;
+    let source = cached.ok_or(Stop::Fetch(page_index))?;
     if is_copied {
-        let result = fill_copy(page, lock, source, (root, page_index));
-        frames::put(memory, source);
-        return result;
+        return copy_held(page, lock, source, (root, page_index));
     }
-    match page.install(lock, Entry::new(source, entry_flags(page, object))) {
-        Ok(true) => page.translations.add_resident(1),
-        Ok(false) => frames::put(memory, source),
-        Err(reason) => {
-            frames::put(memory, source);
-            return Err(reason.into());
-        }
+    if page.install(lock, Entry::new(source, entry_flags(page, object)))? {
+        page.translations.add_resident(1);
     }
     Ok(())
 }
 
 fn entry_flags<P: System>(page: &PageFault<'_, P>, object: &ObjectRef<P>) -> EntryFlags {
-    let mut flags = page.view.read_only_entry();
+    let mut flags = page.view.read_only_entry() | EntryFlags::OBJECT;
     if page.fault.access.is_write() {
         flags |= EntryFlags::WRITE | EntryFlags::DIRTY;
     } else if page.is_shared()
@@ -65,15 +54,32 @@ fn entry_flags<P: System>(page: &PageFault<'_, P>, object: &ObjectRef<P>) -> Ent
     flags
 }
 
+/// Maps a copy of an object's page, which stays meanwhile.
+fn copy_held<P: System, L: EntryLock<P>>(
+    page: &PageFault<'_, P>,
+    lock: &L,
+    source: Pfn,
+    owner: (u64, u64),
+) -> Result<(), Stop> {
+    if L::IS_IN_SECTION {
+        return fill_copy(page, lock, source, owner);
+    }
+    let memory = page.memory();
+    frames::get(memory, source).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
+    let result = fill_copy(page, lock, source, owner);
+    frames::put(memory, source);
+    result
+}
+
 fn fill_copy<P: System>(
     page: &PageFault<'_, P>,
     lock: &impl EntryLock<P>,
     source: Pfn,
     (root, page_index): (u64, u64),
-) -> Result<(), Stop<P>> {
+) -> Result<(), Stop> {
     let memory = page.memory();
     let copy = lock.alloc(memory)?;
-    // SAFETY: the copy is ours alone; we hold a reference to the source.
+    // SAFETY: the copy is ours alone; the source stays (`copy_held`).
     unsafe { page.instance().write_page(copy, Bulk::CopyFrom(memory.frame(source)), TagSource::Page(source)) };
     frames::set_owner(memory, copy, root, page_index);
     match page.install(lock, page.private_entry(copy)) {

@@ -25,7 +25,7 @@ pub(super) fn fill<P: System>(
     page: &PageFault<'_, P>,
     lock: &impl EntryLock<P>,
     reference: &ReferenceRef<P>,
-) -> Result<(), Stop<P>> {
+) -> Result<(), Stop> {
     if is_forced(page) {
         return Err(no_page(page));
     }

@@ -10,7 +10,7 @@ use crate::system::System;
 /// The commonest fault, of an untouched page of zeros, becomes part of its caller: what is known of the page then stays
 /// in registers, because only a copy of it goes to the others.
 #[inline(always)]
-pub(crate) fn resolve<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+pub(crate) fn resolve<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop> {
     if is_vacant(page) && matches!(page.behind, Behind::Zeros) {
         return anonymous::fill(page, lock);
     }
@@ -25,7 +25,7 @@ fn is_vacant<P: System>(page: &PageFault<'_, P>) -> bool {
 
 /// Maps what is not a page of zeros in a vacant entry.
 #[inline(never)]
-fn resolve_other<P: System>(page: PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop<P>> {
+fn resolve_other<P: System>(page: PageFault<'_, P>, lock: &impl EntryLock<P>) -> Result<(), Stop> {
     let page = &page;
     if !is_vacant(page) {
         return if page.seen.is_guard() { at_guard(page) } else { copy::allow(page, lock) };
@@ -40,7 +40,7 @@ fn resolve_other<P: System>(page: PageFault<'_, P>, lock: &impl EntryLock<P>) ->
 
 /// A guard fails the access, but for one that a copy leaves for a moment.
 #[cold]
-fn at_guard<P: System>(page: &PageFault<'_, P>) -> Result<(), Stop<P>> {
+fn at_guard<P: System>(page: &PageFault<'_, P>) -> Result<(), Stop> {
     match copy::is_under_way(page) {
         true => Ok(()),
         false => Err(Stop::Failed(AccessError::NotMapped { address: page.fault.address })),

@@ -10,11 +10,11 @@ use faultless_phys::Pfn;
 use faultless_platform::Bulk;
 
 /// Refuses a store to a page that nobody owns, where it would reach others.
-pub(super) fn check_unshared<P: System>(page: &PageFault<'_, P>) -> Result<(), Stop<P>> {
+pub(super) fn check_unshared<P: System>(page: &PageFault<'_, P>) -> Result<(), Stop> {
     if page.seen.is_special() { Err(no_page(page)) } else { Ok(()) }
 }
 
-pub(super) fn no_page<P: System>(page: &PageFault<'_, P>) -> Stop<P> {
+pub(super) fn no_page<P: System>(page: &PageFault<'_, P>) -> Stop {
     Stop::Failed(AccessError::NoPage { address: page.fault.address })
 }
 

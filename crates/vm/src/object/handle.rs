@@ -40,7 +40,11 @@ impl<P: System> Pool<P, Object<P>> {
     pub(crate) unsafe fn create(&self, memory: &P::Frames, spec: &ObjectSpec) -> Result<ObjectRef<P>, OutOfFrames> {
         let pages = Cache::new(memory)?;
         // SAFETY: the caller's promise.
-        unsafe { self.add(Object::new(spec, pages)) }
+        let object = unsafe { self.add(Object::new(spec, pages)) }?;
+        if P::WATCHED {
+            object.tell_names();
+        }
+        Ok(object)
     }
 }
 

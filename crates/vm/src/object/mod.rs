@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //! * I1 a cached frame carries one reference of the object, until the object ends or the page is removed (see
-//!   `removal`).
+//!   `removal`). Entries that map it hold none: areas keep the object, and lose it after their entries are empty and
+//!   shot down; and who removes a page waits for whoever may map it (I2 of `removal`).
 //! * I2 an object is freed when its last reference goes; the source must outlive it.
 //! * I3 behind `content_bytes`, and where there is a hole, the content is zeros, whatever the source says: that part
 //!   was cut off once, or removed.
@@ -30,7 +31,7 @@ use crate::pool::Membership;
 use crate::translations::frames::{self, FrameMap};
 use faultless_phys::{FrameSource, Kind, OutOfFrames, Pfn};
 use faultless_platform::mutant;
-use faultless_platform::{Atomic, AtomicInteger, Bulk, Holds, Ordering, PAGE_BYTES};
+use faultless_platform::{Atomic, AtomicInteger, Bulk, CachePadded, Holds, Ordering, PAGE_BYTES, Tracepoint};
 use faultless_sync::{RwSemaphore, Rwsem, SpinMutex};
 
 /// Length of the longest object, in bytes: the largest that a file of Linux has (tmpfs; `loff_t`).
@@ -142,25 +143,42 @@ impl<P: System> Drop for Fetched<'_, P> {
 /// A memory object; see the module. Reports read it by [`Vm::for_each_object`](crate::Vm::for_each_object), and a handle
 /// derefs to it.
 pub struct Object<P: System> {
-    membership: Membership<P, Self>,
+    /// Apart from what faults read: mappings that come and go write it.
+    membership: CachePadded<Membership<P, Self>>,
     size_bytes: P::AtomicU64,
     /// See I3; at most what the size was when the object was made.
     content_bytes: P::AtomicU64,
-    /// Held by who truncates or punches, from the first change to the last; see `removal`.
-    changes: Rwsem<P>,
     /// Numbers removals: a page that was fetched before one is not cached after it.
-    removals: SpinMutex<P, u64>,
-    openings: P::AtomicU64,
+    nr_removals: P::AtomicU64,
+    written: CachePadded<Written<P>>,
     identity: u64,
     source: &'static dyn PageSource,
     write_notice: WriteNotice,
     pages: Cache<P>,
 }
 
+/// What faults don't look at, or only when they fetch a page.
+struct Written<P: System> {
+    /// Held by who truncates or punches, from the first change to the last; see `removal`.
+    changes: Rwsem<P>,
+    /// Held by who counts a removal, and by who caches a page.
+    removals: SpinMutex<P, ()>,
+    openings: P::AtomicU64,
+}
+
 // SAFETY: shared by design; the pool uses its membership as it says.
 unsafe impl<P: System> Sync for Object<P> {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl<P: System> Send for Object<P> {}
+
+/// A page begins behind its object's end.
+pub(crate) struct BehindEnd;
+
+impl From<BehindEnd> for PageError {
+    fn from(_: BehindEnd) -> Self {
+        Self::BehindEnd
+    }
+}
 
 /// Why an object gave no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,8 +187,6 @@ pub enum PageError {
     BehindEnd,
     /// The source did not give it.
     Fetch(FetchError),
-    /// As many mappings as the frame's count can hold exist already.
-    Saturated,
     /// No frame is free.
     OutOfFrames(OutOfFrames),
 }
@@ -190,17 +206,28 @@ impl From<OutOfFrames> for PageError {
 impl<P: System> Object<P> {
     fn new(spec: &ObjectSpec, pages: Cache<P>) -> Self {
         Self {
-            membership: Membership::new(),
+            membership: CachePadded::new(Membership::new()),
             size_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
             content_bytes: P::AtomicU64::new(spec.size_bytes.min(MAX_OBJECT_BYTES)),
-            changes: Rwsem::new(),
-            removals: SpinMutex::new(0),
-            openings: P::AtomicU64::new(0),
+            nr_removals: P::AtomicU64::new(0),
+            written: CachePadded::new(Written {
+                changes: Rwsem::new(),
+                removals: SpinMutex::new(()),
+                openings: P::AtomicU64::new(0),
+            }),
             identity: spec.identity,
             source: spec.source,
             write_notice: spec.write_notice,
             pages,
         }
+    }
+
+    /// Tells observers what lies where.
+    #[cold]
+    pub(super) fn tell_names(&self) {
+        P::trace(Tracepoint::named("a memory object's own words", self));
+        P::trace(Tracepoint::named("the count of a memory object's mappings and handles", &self.membership));
+        P::trace(Tracepoint::named("the locks of who changes a memory object", &self.written));
     }
 
     /// Returns the name that the source knows the content by.
@@ -212,7 +239,7 @@ impl<P: System> Object<P> {
     /// Returns a number for a new opening of the object.
     pub(crate) fn next_opening(&self) -> u64 {
         // Relaxed: only uniqueness matters.
-        self.openings.fetch_add(1, Ordering::Relaxed)
+        self.written.openings.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns the length in bytes.
@@ -227,26 +254,23 @@ impl<P: System> Object<P> {
         self.write_notice
     }
 
-    /// Returns the frame of a cached page, with one reference for the caller; `None` if [`Object::fill`] must fetch it.
+    /// Returns the frame of a cached page; `None` if [`Object::fill`] must fetch it.
     ///
-    /// The caller handles a fault of a space that maps the object, or is in an RCU section.
-    pub(crate) fn cached(&self, memory: &P::Frames, page_index: u64) -> Result<Option<Pfn>, PageError> {
+    /// The caller handles a fault of a space that maps the object, or is in an RCU section: the object's own reference
+    /// can't go meanwhile (I2 of `removal`).
+    pub(crate) fn cached(&self, memory: &P::Frames, page_index: u64) -> Result<Option<Pfn>, BehindEnd> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };
         // ORDER: Acquire pairs with the Release in `fill`: the frame's content is seen.
         let entry = leaf.slot.load(Ordering::Acquire);
-        if !entry.holds_frame() {
-            return Ok(None);
-        }
-        // The object's own reference can't go meanwhile (I2 of `removal`).
-        frames::get(memory, entry.pfn()).map_err(|_| PageError::Saturated)?;
-        Ok(Some(entry.pfn()))
+        Ok(entry.holds_frame().then(|| entry.pfn()))
     }
 
     /// Fetches a page into the cache; called with no lock held.
     pub(crate) fn fill(&self, memory: &P::Frames, page_index: u64) -> Result<(), PageError> {
         // Before the length is looked at: what a truncation cuts off after that is counted, and not cached.
-        let removals = *self.removals.lock();
+        // ORDER: Acquire pairs with the Release in `count_removal`: the length and the content that it left are seen.
+        let removals = self.nr_removals.load(Ordering::Acquire);
         let offset = self.offset_of(page_index)?;
         let slot = self.pages.walk_or_grow(memory, offset)?.slot;
         // Relaxed: holes are made under the lock, and counted there.
@@ -257,9 +281,15 @@ impl<P: System> Object<P> {
         let fetched = Fetched::<P> { memory, pfn: frames::alloc_zeroed(memory, Kind::Object)? };
         self.fetch(memory, &fetched, page_index, seen)?;
         let entry = Entry::new(fetched.pfn, EntryFlags::PRESENT);
-        let counted = self.removals.lock();
+        // Relaxed: a look, so that of many who fetch one page only who is first takes the lock.
+        if slot.load(Ordering::Relaxed) != seen {
+            return Ok(());
+        }
+        let counted = self.written.removals.lock();
+        // Relaxed: it is changed under the lock.
+        let is_in_force =
+            mutant!(FetchedBesideRemoval, self.nr_removals.load(Ordering::Relaxed) == removals => true);
         // ORDER: Release pairs with the Acquire in `cached`.
-        let is_in_force = mutant!(FetchedBesideRemoval, *counted == removals => true);
         let is_ours = is_in_force && slot.exchange(seen, entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);
         if is_ours {
@@ -323,8 +353,8 @@ impl<P: System> Object<P> {
         self.pages.walk(memory, offset).is_some_and(|leaf| leaf.entry().holds_frame())
     }
 
-    fn offset_of(&self, page_index: u64) -> Result<u64, PageError> {
-        page_index.checked_mul(PAGE).filter(|&offset| offset < self.size_bytes()).ok_or(PageError::BehindEnd)
+    fn offset_of(&self, page_index: u64) -> Result<u64, BehindEnd> {
+        page_index.checked_mul(PAGE).filter(|&offset| offset < self.size_bytes()).ok_or(BehindEnd)
     }
 
     /// Visits the cached frames.

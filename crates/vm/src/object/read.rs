@@ -8,7 +8,7 @@ use crate::instance::Vm;
 use crate::system::System;
 use crate::translations::frames::{self, FrameMap};
 use crate::words;
-use faultless_phys::FrameSource;
+use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Holds;
 
 impl<P: System, D: Design<P>> Vm<P, D> {
@@ -21,11 +21,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
             return Err(CallError::Invalid("the words are not aligned or leave the page"));
         }
         loop {
-            let found = {
-                let _rcu = self.memory().rcu().read();
-                object.cached(self.memory(), offset / PAGE)
-            };
-            match found.map_err(refused)? {
+            match self.hold_cached(object, offset / PAGE)? {
                 None => self.fetch(object, offset / PAGE)?,
                 Some(pfn) => {
                     let map = FrameMap::new(self.memory(), pfn, Some(Holds::FilePage));
@@ -40,6 +36,16 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         }
     }
 
+    /// Returns the frame of a cached page, with a reference for the caller.
+    fn hold_cached(&self, object: &ObjectHandle<'_, P>, page_index: u64) -> Result<Option<Pfn>, CallError> {
+        let _rcu = self.memory().rcu().read();
+        let found = object.cached(self.memory(), page_index).map_err(|error| refused(error.into()))?;
+        if let Some(pfn) = found {
+            frames::get(self.memory(), pfn).map_err(|_| CallError::TooManyReferences)?;
+        }
+        Ok(found)
+    }
+
     fn fetch(&self, object: &ObjectHandle<'_, P>, page_index: u64) -> Result<(), CallError> {
         match self.try_again(|| object.fill(self.memory(), page_index)) {
             Ok(()) | Err(PageError::Fetch(FetchError::Retry)) => Ok(()),
@@ -52,7 +58,6 @@ fn refused(error: PageError) -> CallError {
     match error {
         PageError::BehindEnd => CallError::Invalid("the offset is behind the object's end"),
         PageError::Fetch(_) => CallError::Fetch,
-        PageError::Saturated => CallError::TooManyReferences,
         PageError::OutOfFrames(cause) => CallError::OutOfFrames(cause),
     }
 }

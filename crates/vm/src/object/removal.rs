@@ -10,8 +10,10 @@
 //! * I1 sizes change, and removals are counted, under the object's `removals` lock; a page that was fetched meanwhile
 //!   is thrown away.
 //! * I2 the object's reference to a removed page is dropped after every listed space that maps the object was held for
-//!   writing, and after a grace period: faults and readers that found the page before hold a reference of their own by
-//!   then, or have ended.
+//!   writing, with nothing in it that leaves, and after a grace period. By then entries that mapped the page are empty
+//!   and shot down, though they held no reference; faults and readers that found it have ended, or hold one of their
+//!   own, or will not commit. Spaces that are not listed run nowhere, and don't ask what their entries map
+//!   (`Entry::holds_reference`).
 //! * I3 spaces are visited in the order of listing, so that a child forked meanwhile is visited after its parent, or
 //!   has nothing of it (`space::spaces`).
 //! * I4 pages leave the cache, and bytes of a cached page are zeroed, by whoever has the object's `changes` lock.
@@ -21,8 +23,8 @@
 //! truncate to 100                       punch of page 0                       fault, read
 //! changes: alone                        changes: waits
 //! size = 100; counts a removal
-//! pages from 1 on leave the cache                                             found one before: holds a reference, or the
-//! each space: unmapped, shot down                                               space's semaphore, or reads inside RCU
+//! pages from 1 on leave the cache                                             found one before: holds a reference, the
+//! each space: unmapped, shot down                                               space or the area, or is inside RCU
 //! grace period; references dropped
 //! zeros bytes from 100 on of page 0                                           found page 0: sees old bytes or zeros
 //! gives changes up                      page 0 leaves the cache, is freed
@@ -88,7 +90,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
         // Before the lock, which nobody holds while he waits for memory: tables that were made stay.
         self.try_again(|| object.prepare_holes(self.memory(), inside.clone()))?;
         let _changes = object.change();
-        *object.removals.lock() += 1;
+        object.count_removal(|| ());
         self.remove(object, inside, PageRemoval::Hole);
         Ok(())
     }
@@ -127,18 +129,27 @@ impl<P: System> Object<P> {
     /// Keeps others who truncate or punch out (I4); always something, but for a mutant.
     #[track_caller]
     fn change(&self) -> Option<impl Sized + '_> {
-        mutant!(RemovalsOverlap, Some(self.changes.write()) => None)
+        mutant!(RemovalsOverlap, Some(self.written.changes.write()) => None)
     }
 
     /// Changes the length; returns the old one.
     fn resize(&self, size_bytes: u64) -> u64 {
-        let mut removals = self.removals.lock();
-        *removals += 1;
-        // Relaxed: under the lock; a fault that races with the change may use either.
-        let old = self.size_bytes.swap(size_bytes, Ordering::Relaxed);
-        let content = self.content_bytes.load(Ordering::Relaxed).min(size_bytes);
-        self.content_bytes.store(content, Ordering::Relaxed);
-        old
+        self.count_removal(|| {
+            // Relaxed: under the lock, and counted after it; a fault that races with the change may use either.
+            let old = self.size_bytes.swap(size_bytes, Ordering::Relaxed);
+            let content = self.content_bytes.load(Ordering::Relaxed).min(size_bytes);
+            self.content_bytes.store(content, Ordering::Relaxed);
+            old
+        })
+    }
+
+    /// Counts a removal, after `act`: who sees the count sees what that did.
+    fn count_removal<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _counted = self.written.removals.lock();
+        let result = act();
+        // ORDER: Release pairs with the Acquire in `fill`. Relaxed: the lock keeps others out.
+        self.nr_removals.store(self.nr_removals.load(Ordering::Relaxed) + 1, Ordering::Release);
+        result
     }
 
     /// Makes the tables that hold the marks of holes.

@@ -64,13 +64,11 @@ impl<P: System> Translations<P> {
             if entry.is_empty() {
                 continue;
             }
-            if entry.holds_frame() {
-                if frames::get(memory, entry.pfn()).is_err() {
-                    result = Err(NotCopied::Saturated);
-                    break;
-                }
-                nr_pages += 1;
+            if entry.holds_reference() && frames::get(memory, entry.pfn()).is_err() {
+                result = Err(NotCopied::Saturated);
+                break;
             }
+            nr_pages += u64::from(entry.holds_frame());
             // ORDER: Release pairs with the Acquire in `table::load`.
             Tables::<P>::leaf_slot(memory, to, address).store(entry, Ordering::Release);
         }

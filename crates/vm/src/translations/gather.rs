@@ -87,7 +87,7 @@ impl<'a, P: System> Gather<'a, P> {
             let first = self.cleared.map_or(page, |(first, _)| first);
             self.cleared = Some((first, page + PAGE));
         }
-        if entry.holds_frame() {
+        if entry.holds_reference() {
             self.frames[self.len].write(entry.pfn());
             self.len += 1;
         }

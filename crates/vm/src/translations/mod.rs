@@ -89,7 +89,7 @@ impl<P: System> Instance<P> {
 
     /// Drops the reference of a page-table entry that nobody can reach any more.
     pub(crate) fn drop_entry(&self, entry: Entry) {
-        if entry.holds_frame() {
+        if entry.holds_reference() {
             frames::put(&self.memory, entry.pfn());
         }
     }

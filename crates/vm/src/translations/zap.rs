@@ -12,7 +12,7 @@ use crate::translations::gather::Gather;
 use crate::translations::slot::Slot;
 use crate::translations::table::{BriefTableMap, Tables};
 use core::ops::Range;
-use faultless_phys::{FrameSource, Kind, Pfn};
+use faultless_phys::{FrameSource, Pfn};
 use faultless_platform::Ordering;
 use faultless_platform::mutant;
 
@@ -199,10 +199,10 @@ impl<P: System> Translations<P> {
             _ if entry.is_empty() => false,
             Emptied::All => true,
             Emptied::Pages => !entry.is_guard(),
-            Emptied::ObjectPages => entry.holds_frame() && self.memory().page(entry.pfn()).kind() == Kind::Object,
-            Emptied::Droppable => entry.holds_frame() && self.memory().page(entry.pfn()).nr_references() == 1,
+            Emptied::ObjectPages => entry.is_of_object(),
+            Emptied::Droppable => entry.holds_reference() && self.memory().page(entry.pfn()).nr_references() == 1,
             Emptied::GivenUp => {
-                let is_clean = entry.holds_frame() && !entry.has(EntryFlags::DIRTY);
+                let is_clean = entry.holds_reference() && !entry.has(EntryFlags::DIRTY);
                 is_clean && self.memory().page(entry.pfn()).nr_references() == 1
             }
         }
