@@ -225,6 +225,13 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         "two removals of one object overlap",
         PutBack(M::RemovalsOverlap, "object::removal: nobody takes the object's lock of changes"),
     ),
+    reviewed("a removed page is freed at once", PutBack(M::RemovedPageUnawaited, "object::removal: no grace period"))
+        .rare(&["shrink"]),
+    reviewed(
+        "a page is removed beside an unmapping that will shoot it down",
+        PutBack(M::RemovalBesideDeparture, "space::truncate: what leaves is not waited for"),
+    )
+    .rare(&["leave"]),
     reviewed("a fetch beside a removal is cached", PutBack(M::FetchedBesideRemoval, "object")),
     reviewed(
         "a page given up goes although it was stored to",

@@ -403,6 +403,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "leave",
+        about: "an object's pages of two tables that are unmapped at once, while they are cut off and used",
+        nr_pages: 4,
+        object_pages: 4,
+        prologue: "t4+Q0+Q1+Q2+Q3+s0+s1+s2+s3",
+        menus: &["u0-3+u1-2+Q1+Q2", "t0+t4+p0-3+p1-2", "s2+l1+s1+l3+s0.1"],
+        likely: &[0, 1, 2],
+        warmth: [2, 2, 4],
+        ..PLAIN
+    },
+    World {
         name: "tail",
         about: "the last page of an object, whose end is cut off and comes back, while it is punched and used",
         nr_pages: 1,

@@ -149,6 +149,10 @@ pub enum Mutant {
     TailZeroedUnheld,
     /// Two truncations or holes of one object are at work side by side.
     RemovalsOverlap,
+    /// A page that was removed is freed without a grace period.
+    RemovedPageUnawaited,
+    /// A removal does not wait for what leaves a space that maps the object.
+    RemovalBesideDeparture,
     /// A page that was fetched while its object was cut or punched is cached all the same.
     FetchedBesideRemoval,
     /// MADV_PAGEOUT takes an entry that was given up without another look whether it has become dirty.
@@ -180,7 +184,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 78] = [
+    pub const ALL: [Self; 80] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -248,6 +252,8 @@ impl Mutant {
         Self::SpaceUnlinkedLate,
         Self::TailZeroedUnheld,
         Self::RemovalsOverlap,
+        Self::RemovedPageUnawaited,
+        Self::RemovalBesideDeparture,
         Self::FetchedBesideRemoval,
         Self::GivenUpUnchecked,
         Self::ReferencePageCounted,
@@ -331,6 +337,8 @@ impl Mutant {
             Self::SpaceUnlinkedLate => "space-unlinked-late",
             Self::TailZeroedUnheld => "tail-zeroed-unheld",
             Self::RemovalsOverlap => "removals-overlap",
+            Self::RemovedPageUnawaited => "removed-page-unawaited",
+            Self::RemovalBesideDeparture => "removal-beside-departure",
             Self::FetchedBesideRemoval => "fetched-beside-removal",
             Self::GivenUpUnchecked => "given-up-unchecked",
             Self::ReferencePageCounted => "reference-page-counted",

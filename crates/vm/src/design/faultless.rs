@@ -30,7 +30,7 @@
 //! ```
 //! | who | does | writes to shared lines |
 //! |---|---|---|
-//! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry; of a file also the page's references |
+//! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry |
 //! | store to a page that is shared, or was clean | the above, under the leaf table's lock | 3: the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
 //! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it also reads a line of each CPU that uses the areas' lanes |

@@ -19,7 +19,7 @@
 //!
 //! | who | does | writes to shared lines |
 //! |---|---|---|
-//! | fault under the area's lock | the above, of anonymous and file memory alike | 5: the area's lock word 2, the page-table lock 2, the entry 1; of a file also the page's references |
+//! | fault under the area's lock | the above, of anonymous and file memory alike | 5: the area's lock word 2, the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
 //! | writer | as `mmap-sem`, plus the areas' locks | 8: as `mmap-sem`; the lock word of each area that faults elsewhere 2, of a removed one 1 |
 //!

@@ -57,8 +57,7 @@ fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -
         return Ok(Some(old));
     }
     let metadata = memory.page(old);
-    let is_alone =
-        !page.seen.is_of_object() && mutant!(ReuseByMapcount, metadata.nr_references() == 1 => true);
+    let is_alone = !page.seen.is_of_object() && mutant!(ReuseByMapcount, metadata.nr_references() == 1 => true);
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {

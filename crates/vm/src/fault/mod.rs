@@ -100,8 +100,6 @@ impl<P: System> Copy for PageFault<'_, P> {}
 
 /// How a design locks a page's entry for the commit.
 pub(crate) trait EntryLock<P: System> {
-    /// Whether the fault is in an RCU section from its look at the area on: what it finds of an object then stays.
-    const IS_IN_SECTION: bool = false;
     /// Locks the entry, after all that the design checks: where something else keeps the area as it is, its table
     /// alone.
     #[inline(always)]
@@ -126,7 +124,6 @@ pub(crate) trait EntryLock<P: System> {
 pub(crate) struct LockedInSection;
 
 impl<P: System> EntryLock<P> for LockedInSection {
-    const IS_IN_SECTION: bool = true;
     /// Without sleeping: frames that wait for a grace period are the classic path's.
     #[inline(always)]
     fn alloc(&self, memory: &P::Frames) -> Result<Pfn, OutOfFrames> {

@@ -33,7 +33,7 @@ pub(super) fn fill<P: System>(
     let cached = cached.map_err(|_| Stop::Failed(AccessError::NoPage { address: page.fault.address }))?;
     let source = cached.ok_or(Stop::Fetch(page_index))?;
     if is_copied {
-        return copy_held(page, lock, source, (root, page_index));
+        return fill_copy(page, lock, source, (root, page_index));
     }
     if page.install(lock, Entry::new(source, entry_flags(page, object)))? {
         page.translations.add_resident(1);
@@ -54,23 +54,6 @@ fn entry_flags<P: System>(page: &PageFault<'_, P>, object: &ObjectRef<P>) -> Ent
     flags
 }
 
-/// Maps a copy of an object's page, which stays meanwhile.
-fn copy_held<P: System, L: EntryLock<P>>(
-    page: &PageFault<'_, P>,
-    lock: &L,
-    source: Pfn,
-    owner: (u64, u64),
-) -> Result<(), Stop> {
-    if L::IS_IN_SECTION {
-        return fill_copy(page, lock, source, owner);
-    }
-    let memory = page.memory();
-    frames::get(memory, source).map_err(|_| Stop::Failed(AccessError::TooManyReferences))?;
-    let result = fill_copy(page, lock, source, owner);
-    frames::put(memory, source);
-    result
-}
-
 fn fill_copy<P: System>(
     page: &PageFault<'_, P>,
     lock: &impl EntryLock<P>,
@@ -79,7 +62,7 @@ fn fill_copy<P: System>(
 ) -> Result<(), Stop> {
     let memory = page.memory();
     let copy = lock.alloc(memory)?;
-    // SAFETY: the copy is ours alone; the source stays (`copy_held`).
+    // SAFETY: the copy is ours alone; the object keeps the source while the fault keeps the area (I2 of `removal`).
     unsafe { page.instance().write_page(copy, Bulk::CopyFrom(memory.frame(source)), TagSource::Page(source)) };
     frames::set_owner(memory, copy, root, page_index);
     match page.install(lock, page.private_entry(copy)) {

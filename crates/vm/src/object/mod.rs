@@ -256,8 +256,8 @@ impl<P: System> Object<P> {
 
     /// Returns the frame of a cached page; `None` if [`Object::fill`] must fetch it.
     ///
-    /// The caller handles a fault of a space that maps the object, or is in an RCU section: the object's own reference
-    /// can't go meanwhile (I2 of `removal`).
+    /// The caller keeps an area as it is that maps the object, or is in an RCU section: the object's own reference can't
+    /// go meanwhile (I2 of `removal`).
     pub(crate) fn cached(&self, memory: &P::Frames, page_index: u64) -> Result<Option<Pfn>, BehindEnd> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };
@@ -287,8 +287,7 @@ impl<P: System> Object<P> {
         }
         let counted = self.written.removals.lock();
         // Relaxed: it is changed under the lock.
-        let is_in_force =
-            mutant!(FetchedBesideRemoval, self.nr_removals.load(Ordering::Relaxed) == removals => true);
+        let is_in_force = mutant!(FetchedBesideRemoval, self.nr_removals.load(Ordering::Relaxed) == removals => true);
         // ORDER: Release pairs with the Acquire in `cached`.
         let is_ours = is_in_force && slot.exchange(seen, entry, Ordering::Release, Ordering::Relaxed).is_ok();
         drop(counted);

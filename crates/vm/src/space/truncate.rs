@@ -8,6 +8,7 @@ use crate::object::Object;
 use crate::system::System;
 use crate::translations::Emptied;
 use core::ops::Range;
+use faultless_platform::mutant;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Empties the entries that map `pages` of an object, faults kept out.
@@ -15,7 +16,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !self.maps(object) {
             return;
         }
-        self.with_write(EVERYTHING, |permit| {
+        // Settled: what leaves has entries that hold no reference to the object's pages.
+        let write = mutant!(RemovalBesideDeparture, self.write_settled(EVERYTHING) => self.write(EVERYTHING));
+        self.with_guard(write, |permit| {
             for entry in permit.overlapping(EVERYTHING) {
                 let area = entry.area();
                 let view = area.view();
@@ -28,7 +31,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     fn maps(&self, object: &Object<P>) -> bool {
-        let read = self.read_settled(EVERYTHING);
+        let read = mutant!(RemovalBesideDeparture, self.read_settled(EVERYTHING) => self.read(EVERYTHING));
         read.permit().overlapping(EVERYTHING).any(|entry| {
             let mapped = entry.area().object();
             mapped.is_some_and(|mapped| core::ptr::eq(mapped.as_ptr().as_ptr(), object))
