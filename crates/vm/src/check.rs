@@ -15,8 +15,9 @@
 //!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an
 //!   object's end
 //! * 3 a frame's references are the entries, objects and pins that hold it; entries hold none of an object's pages; the
-//!   zero page is never writable, and zero; a reference page is never counted and never writable, holds what it was made with, and is there as long as a
-//!   handle, an area or a pin refers to it; an area maps no page that nobody owns but its own
+//!   zero page is never writable, and zero; a reference page is never counted and never writable, holds what it was
+//!   made with, and is there as long as a handle, an area or a pin refers to it; an area maps no page that nobody owns
+//!   but its own
 //! * 4, 5 no TLB knows a translation stronger than the tables, of a space that is gone, or of a page whose shootdown
 //!   does not ask its CPU
 //! * 8 every frame is free or somebody's, and every area some space's, unless the design keeps it for readers

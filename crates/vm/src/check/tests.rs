@@ -203,7 +203,7 @@ fn frames_that_are_not_the_pages_own() {
         let (first, second, of_object) = (world.frame_of(OWN), world.frame_of(OWN + PAGE), world.frame_of(SHARED));
         let put = |pfn: Pfn| move |entry: Entry| Entry::new(pfn, entry.flags());
         let private = |pfn: Pfn| move |entry: Entry| Entry::new(pfn, entry.flags()).without(EntryFlags::OBJECT);
-        world.entry(OWN, |entry| entry.with(EntryFlags::OBJECT), 3, "as if an object had it");
+        world.entry(OWN, |entry| entry.with(EntryFlags::OBJECT), 2, "which is an object's, for itself");
         world.entry(SHARED, |entry| entry.without(EntryFlags::OBJECT), 3, "as if it held a reference");
         world.entry(OWN, put(second), 2, "the area has page");
         world.entry(OWN, put(of_object), 2, "but no object is mapped there");
@@ -217,6 +217,7 @@ fn frames_that_are_not_the_pages_own() {
         world.area(OWN, |area| world.number(&area.root, |_| 0, 2, "has the root"));
         let child = world.space.fork().expect("room");
         world.entry(OWN, |entry| entry.with(EntryFlags::EXCLUSIVE), 2, "for itself, but 2");
+        world.entry(OWN, |entry| entry.with(EntryFlags::OBJECT), 3, "as if an object had it");
         drop(child);
     });
 }

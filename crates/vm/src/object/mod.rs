@@ -256,8 +256,8 @@ impl<P: System> Object<P> {
 
     /// Returns the frame of a cached page; `None` if [`Object::fill`] must fetch it.
     ///
-    /// The caller keeps an area as it is that maps the object, or is in an RCU section: the object's own reference can't
-    /// go meanwhile (I2 of `removal`).
+    /// The caller keeps an area as it is that maps the object, or is in an RCU section: the object's own reference
+    /// can't go meanwhile (I2 of `removal`).
     pub(crate) fn cached(&self, memory: &P::Frames, page_index: u64) -> Result<Option<Pfn>, BehindEnd> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };

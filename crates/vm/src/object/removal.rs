@@ -11,9 +11,9 @@
 //!   is thrown away.
 //! * I2 the object's reference to a removed page is dropped after every listed space that maps the object was held for
 //!   writing, with nothing in it that leaves, and after a grace period. By then entries that mapped the page are empty
-//!   and shot down, though they held no reference. Faults that found it have ended: each keeps its area as it is, by the
-//!   space's lock, the area's or a section. Readers have ended, or hold a reference of their own. Spaces that are not
-//!   listed run nowhere, and don't ask what their entries map (`Entry::holds_reference`).
+//!   and shot down, though they held no reference. Faults that found it have ended: each keeps its area as it is, by
+//!   the space's lock, the area's or a section. Readers have ended, or hold a reference of their own. Spaces that are
+//!   not listed run nowhere, and don't ask what their entries map (`Entry::holds_reference`).
 //! * I3 spaces are visited in the order of listing, so that a child forked meanwhile is visited after its parent, or
 //!   has nothing of it (`space::spaces`).
 //! * I4 pages leave the cache, and bytes of a cached page are zeroed, by whoever has the object's `changes` lock.
