@@ -547,6 +547,22 @@ for_each_design!(a_page_that_is_fetched_beside_a_truncation_comes_back_as_zeros,
     );
 });
 
+for_each_design!(a_page_that_is_fetched_beside_a_truncation_is_not_kept_for_an_extension, D, {
+    in_every_order::<D>(
+        Sharers::Nobody,
+        |stage, cpu| match cpu {
+            0 => stage.truncate(PAGE),
+            1 => drop(stage.look(1, 1)),
+            _ => {}
+        },
+        |stage| {
+            stage.truncate(2 * PAGE);
+            let seen = stage.look(0, 1);
+            if seen == Ok(0) { Ok(()) } else { Err(format!("what was cut off is {seen:x?}")) }
+        },
+    );
+});
+
 for_each_design!(the_end_of_a_page_is_zeroed_while_others_take_the_page_away, D, {
     in_every_order::<D>(
         Sharers::ShortObject,

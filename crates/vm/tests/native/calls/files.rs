@@ -4,7 +4,7 @@ use super::{BASE, file, mapping, with_world};
 use crate::world::{RW, Tested, World, lines};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
-    AccessError, AddressRange, AreaFlags, CallError, Guest, MAX_OBJECT_BYTES, ObjectSpec, PAGE, PageRange, Protection,
+    AccessError, AddressRange, Advice, AreaFlags, CallError, Guest, MAX_OBJECT_BYTES, ObjectSpec, PAGE, PageRange, Protection,
     RemapPlacement, RemapRequest, SyncFlags, VirtAddr, WriteNotice, ZeroSource,
 };
 
@@ -37,6 +37,21 @@ for_each_design!(the_longest_object_has_a_place_for_each_page, D, {
         world.vm.truncate(&object, MAX_OBJECT_BYTES).expect("longer");
         assert_eq!(guest.load(VirtAddr::new(behind)).expect("in the object again").0, 0);
         assert_eq!(guest.load(VirtAddr::new(BASE + 0x100_0000)).expect("in the object again").0, 0);
+    });
+});
+
+for_each_design!(nothing_pages_a_files_own_pages_out, D, {
+    with_world::<D>(|world| {
+        let space = world.space();
+        let guest = Guest::new(&space);
+        let object = world.vm.create_object(&file(WriteNotice::None)).expect("room");
+        space.mmap(&mapping(&object, BASE, 0, RW)).expect("room");
+        assert_eq!(guest.load_byte(VirtAddr::new(BASE)).expect("mapped").0, 3);
+        let range = AddressRange::new(VirtAddr::new(BASE), PAGE);
+        assert!(space.madvise(range, Advice::Free).is_err(), "it is for anonymous memory");
+        space.madvise(range, Advice::PageOut).expect("mapped");
+        assert_eq!(space.resident_pages(), 1, "nobody gave the page up");
+        world.check("a file's page that was to go out");
     });
 });
 
