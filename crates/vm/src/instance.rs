@@ -213,6 +213,7 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     ///
     /// # Safety
     /// The last holder has released the area, and nobody looks at it any more.
+    #[inline(always)]
     pub(crate) unsafe fn free_area_at_once(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: as promised.
         unsafe {

@@ -61,7 +61,7 @@ impl<P: System, T> Writer<'_, P, T> {
     }
 
     /// Returns what lies around and in a range; nothing if that takes looks at more than one leaf.
-    #[inline]
+    #[inline(always)]
     pub fn around(&self, range: Range<u64>) -> Option<Around<T>> {
         let head = &self.0.head;
         let (start, end) = (range.start, range.end);

@@ -35,10 +35,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut gather = Gather::of_its_only_zapper(&self.translations, range);
         let has_leaves = self.translations.zap_into(range, Emptied::All, &mut gather, pause);
         match hole {
-            Some(hole) if !D::Lock::DIVIDES => self.translations.prune(range.numbers(), hole, &mut gather),
-            Some(hole) => self.prune_part(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather),
-            None => self.prune_into(range, &mut gather),
+            Some(hole) if self.is_undivided() => self.translations.prune(range.numbers(), hole, &mut gather),
+            Some(hole) if self.lock.is_divided() => {
+                self.prune_part(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather);
+            }
+            _ => self.prune_into(range, &mut gather),
         }
+    }
+
+    /// Says whether nobody had a part of the space yet, and there are no lanes: no table is left over, and none is kept.
+    fn is_undivided(&self) -> bool {
+        !D::Lock::DIVIDES || !self.lock.may_be_divided() && self.lane_rooms().is_none()
     }
 
     /// Takes away the tables of those parts of a range that no area has.

@@ -135,6 +135,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// Maps a range; returns the flags that were asked for.
+    #[inline(always)]
     fn map_placed(
         self,
         request: &MapRequest<'_, P>,
@@ -217,6 +218,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// As [`WritePermit::map_locked`], out of memory that was set aside, as far as that goes.
+    #[inline(always)]
     fn map_out_of(
         self,
         range: PageRange,
@@ -297,23 +299,29 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Removes the areas of a range, or what of them lies in it.
     pub(super) fn unmap_areas(&self, range: PageRange) -> Result<(), CallError> {
         self.try_again(|| {
+            if D::Lock::DIVIDES && self.lock.may_be_divided() {
+                return self.unmap_part(range);
+            }
             if self.unmap_apart(range)? {
                 return Ok(());
             }
-            let reserve = self.reserve_part(range.start(), Comes::Nothing)?;
-            let (write, edit) = self.write_part(range, Additions::ONE_CUT);
-            let reserve = reserve.map(|reserve| reserve.with_edit(edit));
-            self.remove_with(write, |permit| match permit.begin_removal_out_of(range, reserve) {
-                Ok(removal) => (Ok(()), removal),
-                Err(error) => (Err(error), None),
-            })
+            self.remove_with(self.write_settled(range.addresses()), |permit| answered(permit.begin_removal(range)))
         })
+    }
+
+    /// As [`Space::unmap_areas`], with no more of the space locked than it takes.
+    fn unmap_part(&self, range: PageRange) -> Result<(), CallError> {
+        let reserve = self.reserve_part(range.start(), Comes::Nothing)?;
+        let (write, edit) = self.write_part(range, Additions::ONE_CUT);
+        let reserve = reserve.map(|reserve| reserve.with_edit(edit));
+        self.remove_with(write, |permit| answered(permit.begin_removal_out_of(range, reserve)))
     }
 }
 
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Checks that a range may be unmapped; as on Linux, one that begins inside an area and then meets a sealed one has
     /// cut the first in two all the same.
+    #[inline(always)]
     pub(super) fn begin_unmapping(self, range: PageRange) -> Result<MappedBytes, CallError> {
         let checked = self.check_unmapping(range, None);
         if let Err(CallError::Sealed { address }) = checked
@@ -343,6 +351,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// As [`WritePermit::begin_removal`], out of memory that was set aside, as far as that goes.
+    #[inline(always)]
     fn begin_removal_out_of(
         self,
         range: PageRange,
@@ -359,6 +368,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
     /// As [`WritePermit::begin_unmapping`], with what was set aside, which is let go of if the answer is no: then areas
     /// may be cut.
+    #[inline(always)]
     fn begin_unmapping_with(
         self,
         range: PageRange,
@@ -371,6 +381,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         }
         drop(reserve);
         Ok((self.begin_unmapping(range)?, None))
+    }
+}
+
+/// Returns the answer to a call, and what is left to do.
+#[inline(always)]
+fn answered<T>(begun: Result<Option<T>, CallError>) -> (Result<(), CallError>, Option<T>) {
+    match begun {
+        Ok(removal) => (Ok(()), removal),
+        Err(error) => (Err(error), None),
     }
 }
 

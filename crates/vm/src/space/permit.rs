@@ -275,7 +275,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         self.entry_ending_after(address.get()).map(AreaAt::new)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry_ending_after(self, address: u64) -> Option<index::IndexEntry<Area<P, D>>> {
         match self.company() {
             Company::Alone(index) => index.first_ending_after(address),

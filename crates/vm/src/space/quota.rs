@@ -43,6 +43,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// As [`Space::check_expansion`], where it is known how much of what goes is data.
+    #[inline(always)]
     pub(super) fn check_expansion_after(
         &self,
         flags: AreaFlags,
@@ -105,6 +106,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Checks that a range may be unmapped: cutting one area in two needs one more, and sealed ones stay. Returns what
     /// it holds.
+    #[inline(always)]
     pub(super) fn check_unmapping(
         self,
         range: PageRange,

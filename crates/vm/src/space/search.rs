@@ -22,6 +22,7 @@ pub(super) const LOW_2G: Range<u64> = 0x4000_0000..0x8000_0000;
 
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Chooses the range.
+    #[inline(always)]
     pub(super) fn place(self, request: &MapRequest<'_, P>, len: u64) -> Result<PageRange, CallError> {
         let no_room = CallError::NoRoom { len_bytes: len };
         match request.placement {

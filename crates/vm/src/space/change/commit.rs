@@ -200,6 +200,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         sizes
     }
 
+    #[inline(always)]
     fn account(&self) {
         self.space.count(&Counted { before: self.before, after: self.sizes() });
     }

@@ -252,8 +252,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Lets others edit again.
     fn end_edit(&mut self) {
-        self.edit_guard = None;
-        if D::Lock::DIVIDES {
+        if D::Lock::DIVIDES && self.edit_guard.take().is_some() {
             self.hole = None;
         }
         if let Some(reserve) = &mut self.reserve {

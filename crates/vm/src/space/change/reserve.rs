@@ -42,6 +42,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
     /// which the part is chosen; nothing where there are no parts. What takes more ends that, and begins anew.
+    #[inline(always)]
     pub(in crate::space) fn reserve_part(
         &self,
         near: VirtAddr,

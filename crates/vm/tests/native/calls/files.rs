@@ -4,8 +4,8 @@ use super::{BASE, file, mapping, with_world};
 use crate::world::{RW, Tested, World, lines};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
-    AccessError, AddressRange, Advice, AreaFlags, CallError, Guest, MAX_OBJECT_BYTES, ObjectSpec, PAGE, PageRange, Protection,
-    RemapPlacement, RemapRequest, SyncFlags, VirtAddr, WriteNotice, ZeroSource,
+    AccessError, AddressRange, Advice, AreaFlags, CallError, Guest, MAX_OBJECT_BYTES, ObjectSpec, PAGE, PageRange,
+    Protection, RemapPlacement, RemapRequest, SyncFlags, VirtAddr, WriteNotice, ZeroSource,
 };
 
 for_each_design!(the_longest_object_has_a_place_for_each_page, D, {
