@@ -60,7 +60,7 @@ fn hundreds_of_sequences_are_the_same_as_linux() {
 #[test]
 fn memory_without_addresses_is_the_same_as_linux() {
     let kinds =
-        [("local", "vma-lock", 64), ("local", "spf-v11", 32), ("local", "faultless", 64), ("pool", "mmap-sem", 32)];
+        [("local", "vma-lock", 32), ("local", "spf-v11", 16), ("local", "faultless", 32), ("pool", "mmap-sem", 16)];
     for (high, design, count) in kinds {
         let settings = settings(&[Profile::Usual, Profile::Threads], count, 5, Checking::EachSequence);
         let outcomes = oracle::run(&Settings { designs: vec![design], high: Some(high), ..settings }, &|_| ());

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::atomic as checked;
 use loom::thread::{self, JoinHandle, Thread, ThreadId};
 use orders::Part;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::vec::Vec;
 
 /// A plain cell whose accesses must be ordered: the checker fails if a write is concurrent with another access.
@@ -78,6 +78,9 @@ impl ModelThread {
     }
 }
 
+/// Held by who explores; see [`explore`].
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 std::thread_local! {
     static MODEL: RefCell<Model> = RefCell::default();
 }
@@ -89,9 +92,14 @@ loom::lazy_static! {
 
 /// Runs `body` under every interleaving within `bounds`, on a slot; returns how many there were.
 ///
+/// Other threads that explore wait. Each interleaving maps its threads' stacks and unmaps them, for which they would
+/// wait longer: for the lock of the process's memory map, and for each other's CPUs to forget the stacks.
+///
 /// # Panics
 /// With the first failure of an assertion, or if all threads sleep.
 pub fn explore(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
+    // A model that failed has said so; the next one is none of its business.
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let nr_runs = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&nr_runs);
     let mut builder = loom::model::Builder::new();
