@@ -110,7 +110,8 @@ pub enum CallError {
     OutOfFramesNow(OutOfFrames),
     /// The object could not give a page (EIO).
     Fetch,
-    /// A page is mapped as often as its frame's count can hold (ENOMEM).
+    /// A page is mapped, pinned or read as often as its frame's count can hold (ENOMEM); a file's is not counted by
+    /// mappings.
     TooManyReferences,
 }
 
@@ -283,7 +284,7 @@ pub enum AccessError {
         /// The address.
         address: VirtAddr,
     },
-    /// The page is mapped as often as its frame's count can hold.
+    /// The page is mapped, or pinned, as often as its frame's count can hold.
     TooManyReferences,
     /// No frame is free.
     OutOfFrames(OutOfFrames),

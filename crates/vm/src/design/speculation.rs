@@ -227,6 +227,8 @@ fn attempt<P: System, S: RwSemaphore<P>, V: Version<P>>(
 
 /// Checks what the series checks before it walks, in its order.
 fn check<P: System>(view: &AreaView<P>, fault: Fault) -> Result<(), GiveUp> {
+    // As the series, and because nothing here keeps an object's page: no removal waits for a speculation (I2 of
+    // `object::removal`).
     if view.object.is_some() {
         return Err(GiveUp::VmaNotsup);
     }

@@ -256,8 +256,8 @@ impl<P: System> Object<P> {
 
     /// Returns the frame of a cached page; `None` if [`Object::fill`] must fetch it.
     ///
-    /// The caller keeps an area as it is that maps the object, or is in an RCU section: the object's own reference
-    /// can't go meanwhile (I2 of `removal`).
+    /// The caller keeps an area as it is that maps the object, or is in an RCU section, in which it may take a
+    /// reference, but not map the page: meanwhile the object's own reference can't go (I2 of `removal`).
     pub(crate) fn cached(&self, memory: &P::Frames, page_index: u64) -> Result<Option<Pfn>, BehindEnd> {
         let offset = self.offset_of(page_index)?;
         let Some(leaf) = self.pages.walk(memory, offset) else { return Ok(None) };
@@ -273,7 +273,7 @@ impl<P: System> Object<P> {
         let removals = self.nr_removals.load(Ordering::Acquire);
         let offset = self.offset_of(page_index)?;
         let slot = self.pages.walk_or_grow(memory, offset)?.slot;
-        // Relaxed: holes are made under the lock, and counted there.
+        // Relaxed: if it becomes a hole meanwhile, the compare-and-swap below fails.
         let seen = slot.load(Ordering::Relaxed);
         if seen.holds_frame() {
             return Ok(());

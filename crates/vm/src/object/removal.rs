@@ -10,10 +10,10 @@
 //! * I1 sizes change, and removals are counted, under the object's `removals` lock; a page that was fetched meanwhile
 //!   is thrown away.
 //! * I2 the object's reference to a removed page is dropped after every listed space that maps the object was held for
-//!   writing, with nothing in it that leaves, and after a grace period. By then entries that mapped the page are empty
-//!   and shot down, though they held no reference. Faults that found it have ended: each keeps its area as it is, by
-//!   the space's lock, the area's or a section. Readers have ended, or hold a reference of their own. Spaces that are
-//!   not listed run nowhere, and don't ask what their entries map (`Entry::holds_reference`).
+//!   writing, with no departure under way there, and after a grace period. By then entries that mapped the page are
+//!   empty and shot down, though they held no reference. Faults that found it have ended: each keeps its area as it is,
+//!   by the space's lock, the area's or a section. Readers have ended, or hold a reference of their own. Spaces that
+//!   are not listed run nowhere, and their entries are dropped without a look at the frame (`Entry::holds_reference`).
 //! * I3 spaces are visited in the order of listing, so that a child forked meanwhile is visited after its parent, or
 //!   has nothing of it (`space::spaces`).
 //! * I4 pages leave the cache, and bytes of a cached page are zeroed, by whoever has the object's `changes` lock.
@@ -23,8 +23,8 @@
 //! truncate to 100                       punch of page 0                       fault, read
 //! changes: alone                        changes: waits
 //! size = 100; counts a removal
-//! pages from 1 on leave the cache                                             found one before: holds a reference, the
-//! each space: unmapped, shot down                                               space or the area, or is inside RCU
+//! pages from 1 on leave the cache                                             fault found one before: keeps its area
+//! each space: unmapped, shot down                                             read found one: in RCU, or has a reference
 //! grace period; references dropped
 //! zeros bytes from 100 on of page 0                                           found page 0: sees old bytes or zeros
 //! gives changes up                      page 0 leaves the cache, is freed
@@ -143,7 +143,9 @@ impl<P: System> Object<P> {
         })
     }
 
-    /// Counts a removal, after `act`: who sees the count sees what that did.
+    /// Counts a removal, after `act`: who sees the count sees what that did. Of a hole, whose pages leave after that,
+    /// who sees the count may still cache one: it leaves with the others, or meets the hole's mark; and where none is
+    /// left behind, it is zeros.
     fn count_removal<R>(&self, act: impl FnOnce() -> R) -> R {
         let _counted = self.written.removals.lock();
         let result = act();

@@ -46,8 +46,8 @@
 //! tables, areas, the space
 //! ```
 //! Forbidden: a visitor looks at a space whose tables or areas are freed (I3). A truncation need not wait for a space
-//! that it passes over: nobody runs there any more, its entries hold references of their own to what they map, and the
-//! last user drops those.
+//! that it passes over: nobody runs there any more, and the last user drops entries of an object's pages without a look
+//! at the frame.
 
 use super::{Space, SpaceRef};
 use crate::design::Design;

@@ -4,6 +4,10 @@
 //! A frame put into a [`Gather`] loses its reference only after every CPU that could reach it by the removed entry has
 //! lost the translation. A gather that was dropped has been flushed.
 //!
+//! A memory object's page has no reference to lose: it is freed by who removes it from the object, and waits for the
+//! locks of spaces, areas and sections (I2 of `object::removal`). So whoever clears an entry drops the gather before he
+//! gives up what such a removal waits for.
+//!
 //! # Two zappers
 //! Two threads may zap one range under the read lock (MADV_DONTNEED). The second finds the entries empty, has nothing
 //! to flush, and would return while the first has not flushed yet. So each gather counts itself in
@@ -80,8 +84,8 @@ impl<'a, P: System> Gather<'a, P> {
         }
     }
 
-    /// Takes over the reference of the entry of `page`, which was cleared; a full gather is flushed before. Pages come
-    /// ascending.
+    /// Takes over the reference of the entry of `page`, which was cleared, if it holds one; a full gather is flushed
+    /// before. Pages come ascending.
     pub fn add(&mut self, page: u64, entry: Entry) {
         if entry.is_present() {
             let first = self.cleared.map_or(page, |(first, _)| first);

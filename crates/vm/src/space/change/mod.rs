@@ -252,11 +252,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Lets others edit again.
     fn end_edit(&mut self) {
-        if D::Lock::DIVIDES && self.edit_guard.take().is_some() {
+        let ended = self.reserve.as_mut().is_some_and(Reserve::end_edit);
+        if D::Lock::DIVIDES && (self.edit_guard.take().is_some() || ended) {
             self.hole = None;
-        }
-        if let Some(reserve) = &mut self.reserve {
-            reserve.end_edit();
         }
     }
 }

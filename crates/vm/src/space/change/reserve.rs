@@ -92,9 +92,9 @@ impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
         if D::Lock::DIVIDES { self.edit.as_ref() } else { None }
     }
 
-    /// Lets others edit.
-    pub(in crate::space) fn end_edit(&mut self) {
-        self.edit = None;
+    /// Lets others edit; says whether they could not before.
+    pub(in crate::space) fn end_edit(&mut self) -> bool {
+        self.edit.take().is_some()
     }
 }
 
