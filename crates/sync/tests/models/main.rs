@@ -7,6 +7,7 @@ mod announcement;
 mod cna;
 mod cpu_set;
 mod credit;
+mod lane_sets;
 mod lookers;
 mod mcs;
 #[cfg(feature = "mutants")]

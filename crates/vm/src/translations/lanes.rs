@@ -35,7 +35,7 @@
 //! | T is taken out of the users, and of all lanes, while it comes into one | as above: T drains, and then inserts itself into both |
 //! | T is taken out of one lane, and stays in others and among the users | T forgets the whole space; the sets of the others name it without need |
 //! | a fault of T, which has drained but not come back into the lane | it finds its bit gone and goes on under the semaphore, or in place, and is waited for |
-//! | lanes come while T is among the users, and walks | S publishes the sets, fences, and notes all users in `everywhere`; only then ranges have their own sets. T inserts itself among the users, fences, and looks for the sets. Of the two fences one comes first. T's: S finds it among the users. S's: T finds the sets, and joins. Mutants `users-left-behind`, `lanes-overlooked` |
+//! | lanes come while T is among the users, and walks | S publishes the sets, fences, and notes all users in `everywhere`; only then ranges have their own sets. T inserts itself among the users, fences, and looks for the sets. Of the two fences one comes first. T's: S finds it among the users. S's: T finds the sets, and joins. Mutants `users-left-behind`, `lanes-overlooked`; model: `sync/tests/models/lane_sets.rs` |
 //! | a fault looks at a neighbour's root, whose lane is another | it does so only if its area and the pages around it lie in one lane; else, where there is a neighbour, the root is given under the semaphore. A change is awaited in the lanes of all areas that take part, and of the pages around them |
 //!
 //! # Memory
