@@ -68,10 +68,10 @@ fn a_schedule_can_be_replayed() {
     assert!(out.contains("passes") && err.is_empty(), "{out}{err}");
 }
 
-/// A program that nobody would draw: more mappings of one frame than its count has room for.
+/// A program that nobody would draw: more pins of one frame than its count has room for, where none is expected.
 #[test]
 fn a_panic_inside_says_who_did_what_and_ends_with_code_1() {
-    let line = "schedule-1:mmap-sem:rwsem-2012:narrow:-:O13+O14+O15+l14+l15+l13:0:";
+    let line = "schedule-1:mmap-sem:rwsem-2012:narrow:-:i1+i1+i1+i1+i1+i1+i1+i1+i1+i1+i1+i1+i1+i1+i1:0:";
     let output = faultless(&["schedules", "--replay", line]);
     let (out, err) = texts(&output);
     assert_eq!((output.status.code(), err.as_str()), (Some(1), ""), "{out}");

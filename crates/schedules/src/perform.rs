@@ -120,9 +120,7 @@ impl<'a, 'vm, D: Design<Explore>> Worker<'a, 'vm, D> {
     /// Says whether an operation may find no room in a count: one that takes a reference, in a world where they are
     /// few.
     fn may_saturate(&self, op: Op) -> bool {
-        self.execution.world.refcount_bits < 31
-            && matches!(op, Op::Load(..) | Op::Store(..) | Op::Fork)
-            && op != Op::Load(13, 0)
+        self.execution.world.refcount_bits < 31 && matches!(op, Op::Store(0, _) | Op::Pin(0) | Op::Fork)
     }
 
     fn call(&mut self, op: Op, value: u64) -> Answer {

@@ -202,11 +202,9 @@ pub static WORLDS: &[World] = &[
     World {
         name: "narrow",
         about: "frames of which four bits count the references",
-        prologue: "O0+O1+O2+O3+O4+O5+O6+O7+O8+O9+O10+O11+O12+m13+l0+l1+l2+l3+l4+l5+l6+l7+l8+l9+l10+l11+l12",
-        nr_pages: 16,
+        prologue: "m0+s0+m1+s1+i0+i0+i0+i0+i0+i0+i0+i0+i0+i0+i0+i0+i0",
         refcount_bits: 4,
-        object_pages: 1,
-        menus: &["O14+l14+u0+l0+d14", "O15+l15+u1+l1+d1", "o14+s14+l13+s13+l2"],
+        menus: &["i0+l0+f+s0", "f+x+i0+l0", "s1+l1+s0+f+u0"],
         ..PLAIN
     },
     World {

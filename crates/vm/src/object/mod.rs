@@ -82,7 +82,8 @@ pub enum FetchError {
 pub trait PageSource: Send + Sync {
     /// Writes the content of page `page_index` of the object named `identity` into `page`, which is zero on entry.
     ///
-    /// Called with no lock held; may sleep.
+    /// Called with no lock held; may sleep. Threads that miss a page at the same time each ask for it, and one answer
+    /// is kept: a source for which that is dear keeps the others waiting itself.
     fn fetch(&self, identity: u64, page_index: u64, page: &mut [u8; PAGE_BYTES]) -> Result<(), FetchError>;
 
     /// Says whether all content is zeros, so that it needs no note where pages were removed; asked by truncation and
