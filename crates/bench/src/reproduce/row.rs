@@ -56,7 +56,7 @@ impl Row {
 
 /// Returns what stands on both sides: designs, or the semaphores beneath one design.
 pub(super) fn sides(case: &Case) -> String {
-    if case.base == case.head && case.machine != "here" {
+    if case.base == case.head && !case.workload.starts_with("refpage") {
         format!("{} > {}", case.base_semaphore, case.head_semaphore)
     } else {
         format!("{} > {}", case.base, case.head)
