@@ -56,8 +56,7 @@ fn reuse_or_hold<P: System>(page: &PageFault<'_, P>, lock: &impl EntryLock<P>) -
         mutant!(ReferencePageWritable => return known::make_writable(page, &guard, true));
         return Ok(Some(old));
     }
-    let metadata = memory.page(old);
-    let is_alone = !page.seen.is_of_object() && mutant!(ReuseByMapcount, metadata.nr_references() == 1 => true);
+    let is_alone = !page.seen.is_of_object() && mutant!(ReuseByMapcount, memory.page(old).nr_references() == 1 => true);
     if page.seen.has(EntryFlags::EXCLUSIVE) || is_alone {
         let own = page.seen.with(EntryFlags::EXCLUSIVE).written();
         if guard.exchange(page.seen, own) {

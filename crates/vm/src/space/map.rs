@@ -39,7 +39,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Makes an area, or a part of one; returns where it is, and the flags that were asked for.
     pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
-        if D::Lock::DIVIDES && self.lock.may_be_divided() {
+        if self.lock.may_be_divided() {
             return self.try_again(|| self.map_part(request, len));
         }
         self.try_again(|| {
@@ -299,7 +299,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Removes the areas of a range, or what of them lies in it.
     pub(super) fn unmap_areas(&self, range: PageRange) -> Result<(), CallError> {
         self.try_again(|| {
-            if D::Lock::DIVIDES && self.lock.may_be_divided() {
+            if self.lock.may_be_divided() {
                 return self.unmap_part(range);
             }
             if self.unmap_apart(range)? {

@@ -76,7 +76,7 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn is_divided(&self) -> bool {
         false
     }
-    /// Says whether such were ever let in; a hint, but to who has something.
+    /// Says whether such were ever let in, never where there are none; a hint, but to who has something.
     #[inline]
     fn may_be_divided(&self) -> bool {
         false

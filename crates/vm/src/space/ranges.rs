@@ -255,7 +255,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         range: PageRange,
         added: Additions,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
-        if !(D::Lock::DIVIDES && self.lock.may_be_divided()) {
+        if !self.lock.may_be_divided() {
             return (self.write_settled(range.addresses()), None);
         }
         self.write_claimed((range.start(), Comes::Nothing), &mut |_| Some((range, added)))

@@ -57,7 +57,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         };
         let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
         let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
-        let is_of_now = !D::Lock::DIVIDES || self.edit_had().is_some() || !permit.lock.may_be_divided();
+        let is_of_now = self.edit_had().is_some() || !permit.lock.may_be_divided();
         self.hole = is_of_now.then(|| hole_start.get()..hole_end.get());
         // An area that merely touches the range matters only if something can join it.
         let matters = |overlap: bool, touches: bool| overlap || (touches && new.is_some());
