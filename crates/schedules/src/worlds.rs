@@ -303,6 +303,17 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "recall",
+        about: "pages that are unmapped, mapped and protected, beside others' faults, each behind one in the same area",
+        nr_pages: 6,
+        has_lanes: true,
+        prologue: "m3-5+s3",
+        menus: &["u4+m4+r5+w5+r3-5+w3-5+u5", "s3+s4+d3+d4+s5+s4", "l4+s5+d4-5+l5+s4"],
+        likely: &[1, 0, 2],
+        warmth: [2, 2, 2],
+        ..PLAIN
+    },
+    World {
         name: "verge",
         about: "page tables of two lanes that go with the last page of one, while others walk them for the other",
         nr_pages: 3,

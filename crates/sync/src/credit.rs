@@ -82,7 +82,7 @@ const PARTS_PER_CPU: u64 = 4;
 /// assert!(pages.claim(1, 10, 100) && !pages.claim(0, 1, 100));
 /// pages.add(1, 10);
 /// // What goes makes room for as much.
-/// pages.take_away(0, 1, 100);
+/// pages.take_away(0, 1, || 100);
 /// assert!(pages.total() == 99 && pages.claim(1, 1, 100));
 /// // Beyond the limit, where somebody who had all went, a credit is worth nothing.
 /// charged.store(101, Ordering::Relaxed);
@@ -113,6 +113,7 @@ impl<'a, P: Processor> Purses<'a, P> {
     ///
     /// # Panics
     /// If `number` is not below 4.
+    #[inline]
     pub fn credit(self, number: usize, charged: &'a P::AtomicU64) -> Credit<'a, P> {
         assert!(number < COUNTERS, "a purse has {COUNTERS} credits");
         Credit { charged, purses: self, number }
@@ -214,6 +215,7 @@ impl<'a, P: Processor> Credit<'a, P> {
 
     /// Adds to what there is, no more than the CPU has claimed. What a purse lacks is drawn, whatever the limit is:
     /// where a call claimed, and then came back on another CPU.
+    #[inline]
     pub fn add(self, cpu: usize, amount: u64) {
         let own = self.of(cpu);
         // Relaxed: I2.
@@ -227,8 +229,9 @@ impl<'a, P: Processor> Credit<'a, P> {
     }
 
     /// Takes away from what there is; the CPU may add as much again, or gives most of it back. The caller holds a
-    /// share.
-    pub fn take_away(self, cpu: usize, amount: u64, limit: u64) {
+    /// share, and says the limit if it is asked.
+    #[inline]
+    pub fn take_away(self, cpu: usize, amount: u64, limit: impl FnOnce() -> u64) {
         let own = self.of(cpu);
         // Relaxed: I2; what others draw meanwhile decides how much is kept, and nothing else.
         let credit = own.load(Ordering::Relaxed) + amount;
@@ -236,7 +239,7 @@ impl<'a, P: Processor> Credit<'a, P> {
         if credit / 2 < last_kept.load(Ordering::Relaxed) {
             return own.store(credit, Ordering::Relaxed);
         }
-        let kept = self.part(limit.saturating_sub(self.charged.load(Ordering::Relaxed)));
+        let kept = self.part(limit().saturating_sub(self.charged.load(Ordering::Relaxed)));
         // No more than what goes: the rest may be claimed for what the call is still to add.
         let excess = if credit > 2 * kept { (credit - kept).min(amount) } else { 0 };
         own.store(credit - excess, Ordering::Relaxed);
@@ -300,16 +303,16 @@ mod tests {
         let areas = purses.credit(0, &charged);
         // A call that joins two areas, and then cuts another one twice. So little is free that a CPU keeps nothing.
         assert!(areas.claim(0, 2, LIMIT));
-        areas.take_away(0, 1, LIMIT);
+        areas.take_away(0, 1, || LIMIT);
         areas.add(0, 2);
         assert_eq!((areas.total(), areas.out()), (21, 0));
         // What was claimed by another CPU's number is drawn once more, and no purse falls below nothing.
         areas.add(1, 3);
-        areas.take_away(1, 3, LIMIT);
+        areas.take_away(1, 3, || LIMIT);
         assert_eq!((areas.total(), areas.out()), (21, 0));
         // What is left of a claim goes with what goes later.
         assert!(areas.claim(0, 2, LIMIT));
-        areas.take_away(0, 3, LIMIT);
+        areas.take_away(0, 3, || LIMIT);
         assert_eq!((areas.total(), areas.out()), (18, 2));
     }
 }

@@ -17,6 +17,7 @@
 //! | [`Rcu`] | reading what a writer frees later | readers not at all, `synchronize` until they are gone |
 //! | [`Lookers`] | freeing at once what one CPU alone looks at | not at all |
 //! | [`Forgetting`] | the same, when others looked long ago | not at all |
+//! | [`Stamp`] | going by what was found before | not at all |
 //! | [`Srcu`] | the same, with readers that may sleep | readers not at all, `synchronize` until they are gone |
 //! | [`RangeLock`] | calls about ranges of one thing | spinning for a moment, then sleeping |
 //! | [`RwSemaphore`]: [`Rwsem`] of each [`Generation`]; [`RwLock`], a value behind one | an address space, or anything | sleeping |
@@ -136,6 +137,7 @@ mod rwsem;
 mod seqcount;
 mod spin;
 mod srcu;
+mod stamp;
 mod stats;
 pub mod watch;
 
@@ -163,5 +165,6 @@ pub use spin::{
     TicketLock,
 };
 pub use srcu::{Srcu, SrcuGuard};
+pub use stamp::Stamp;
 pub use stats::{LockFigures, LockStats, Side};
 pub use watch::{LockClass, Unnamed};

@@ -195,6 +195,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn announce_change(&self, space: &Space<P, D>) -> ChangeGuard<'_, P, D> {
         self.begin_change();
         let addresses = if space.lanes().are_several() { self.bounds() } else { EVERYTHING };
+        space.note_change(&addresses);
         D::await_faults(space, addresses);
         ChangeGuard(self)
     }

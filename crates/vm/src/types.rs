@@ -64,6 +64,7 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 /// | map calls that rely on an area's reverse-map root | `ROOTS_FREELY` |
 /// | map calls that put an area into a hole | `ADDS_FREELY` |
 /// | a munmap of more than one table | `REMOVES_APART` |
+/// | changes of what faults may have found | `STAMPS` |
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
@@ -83,6 +84,9 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether a long unmapping gives the space's lock away before it empties its tables (`space::departure`); then no
     /// fault uses an area that a change took away, once [`Design::await_faults`] has returned.
     const REMOVES_APART: bool = false;
+    /// Whether a CPU's faults go by what earlier ones found, so that changes are noted in the lanes' stamps
+    /// (`design::recall`).
+    const STAMPS: bool = false;
     /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
     type Lock: MapLock<P>;
     /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.

@@ -12,14 +12,18 @@
 
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_sync::Rwsem;
-use faultless_vm::design::{Design, Faultless, FaultlessQueued, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock};
+use faultless_platform::{Processor, Threads};
+use faultless_sync::{Generation, Rwsem};
+use faultless_vm::design::{
+    Design, Faultless, FaultlessQueued, GenerationOf, MmapSem, SpfSrcu, SpfV9, SpfV11, VmaLock,
+};
 use faultless_vm::{
-    AddressRange, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, Populate, Protection, Space,
-    VirtAddr, Vm,
+    AddressRange, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, PlacementPolicy, Populate,
+    Protection, Space, VirtAddr, Vm,
 };
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::Barrier;
 
 const BASE: u64 = 0x10_0000_0000;
 /// Says in a child what to run: a design, how many areas there are beside, and the call to count, or all.
@@ -54,15 +58,19 @@ fn page_at(start: u64) -> AddressRange {
 }
 
 fn map<D: Design<Native>>(space: &Space<Native, D>, start: u64) {
+    map_at(space, Placement::Fixed(VirtAddr::new(start)));
+}
+
+fn map_at<D: Design<Native>>(space: &Space<Native, D>, placement: Placement) -> u64 {
     let request = MapRequest {
-        placement: Placement::Fixed(VirtAddr::new(start)),
+        placement,
         len_bytes: PAGE,
         protection: Protection::READ | Protection::WRITE,
         options: MapOptions::empty(),
         backing: Backing::Anonymous,
         populate: Populate::OnFault,
     };
-    space.mmap(&request).expect("room");
+    space.mmap(&request).expect("room").get()
 }
 
 fn run<D: Design<Native>>(nr_beside: u64, counted: &str) {
@@ -97,6 +105,49 @@ fn run<D: Design<Native>>(nr_beside: u64, counted: &str) {
     });
 }
 
+/// As [`run`], in a space that two CPUs use whose mappings are spread; the kernel chooses the place.
+fn run_in_company<D: Design<Native>>(semaphore: GenerationOf<Native, D>, counted: &str) {
+    let region = HostRegion::reserve(1 << 30).expect("the host has room");
+    let machine = Machine::new(2);
+    // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+    let memory = || unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 2, Options::default()) };
+    let vm = machine.attach(|| {
+        // As the command has it: who holds parts writes no line of the semaphore that others write.
+        Vm::<Native, D>::with_semaphore(memory().expect("large enough"), semaphore).expect("a zero page")
+    });
+    let limits = Limits { placement: PlacementPolicy::Auto, ..Limits::default() };
+    let space = machine.attach(|| vm.create_space(limits).expect("room"));
+    let meet = Barrier::new(2);
+    Native::run(&machine, 2, &|thread| {
+        Native::enter();
+        let guest = Guest::new(&space);
+        meet.wait();
+        let here = map_at(&space, Placement::Anywhere);
+        assert_eq!(guest.store(VirtAddr::new(here), 1).map(|taken| taken.count), Ok(1));
+        space.munmap(page_at(here)).expect("room");
+        meet.wait();
+        let rounds = if thread == 0 { 0..2 * NR_ROUNDS } else { 0..0 };
+        for round in rounds {
+            let call = |name: &str, act: &mut dyn FnMut()| {
+                let is_counted = round >= NR_ROUNDS && (counted == "all" || counted == name);
+                if is_counted { faultless_measured(act) } else { act() }
+            };
+            let mut start = 0;
+            call("mmap", &mut || start = map_at(&space, Placement::Anywhere));
+            assert_eq!(guest.store(VirtAddr::new(start), 1).map(|taken| taken.count), Ok(1));
+            call("mprotect", &mut || space.mprotect(page_at(start), Protection::READ).expect("mapped"));
+            call("munmap", &mut || space.munmap(page_at(start)).expect("room"));
+            call("mmap again", &mut || start = map_at(&space, Placement::Anywhere));
+            call("munmap untouched", &mut || space.munmap(page_at(start)).expect("room"));
+        }
+        meet.wait();
+        drop(guest);
+        Native::leave();
+    });
+    machine.attach(|| drop(space));
+    machine.attach(|| drop(vm));
+}
+
 fn run_under(design: &str, nr_beside: u64, counted: &str) {
     match design {
         "mmap-sem" => run::<MmapSem<Rwsem<Native>>>(nr_beside, counted),
@@ -105,6 +156,10 @@ fn run_under(design: &str, nr_beside: u64, counted: &str) {
         "spf-v11" => run::<SpfV11<Rwsem<Native>>>(nr_beside, counted),
         "vma-lock" => run::<VmaLock<Rwsem<Native>>>(nr_beside, counted),
         "faultless-queued" => run::<FaultlessQueued<Rwsem<Native>>>(nr_beside, counted),
+        "faultless-company" => run_in_company::<Faultless<Rwsem<Native>>>(
+            Generation::named("rwsem-v8+bravo").expect("one of sync's"),
+            counted,
+        ),
         "faultless" => run::<Faultless<Rwsem<Native>>>(nr_beside, counted),
         other => panic!("no design {other}"),
     }

@@ -347,6 +347,9 @@ macro_rules! for_each_design {
 #[path = "orders/objects.rs"]
 mod objects;
 
+#[path = "orders/recalls.rs"]
+mod recalls;
+
 for_each_design!(a_store_to_a_page_that_was_given_up_survives_whoever_drops_such_pages, D, {
     let nr_dropped = AtomicU64::new(0);
     let nr_runs = in_every_order::<D>(

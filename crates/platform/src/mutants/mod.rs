@@ -73,6 +73,12 @@ pub enum Mutant {
     LaneLookersUnnoted,
     /// Who has looked into a lane's index is forgotten at once, not when its section has ended.
     ForgottenLookersUnawaited,
+    /// A change is not noted in the stamps by which faults go that recall an area.
+    ChangeUnstamped,
+    /// A fault recalls an area whatever the stamps are.
+    StampsIgnored,
+    /// A fault keeps an area of which a change is announced.
+    RecalledBesideAChange,
     /// A speculative fault looks the index up without its lock.
     IndexReadUnlocked,
     /// A change does not wait for the faults that began before it was announced.
@@ -184,7 +190,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 80] = [
+    pub const ALL: [Self; 83] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -214,6 +220,9 @@ impl Mutant {
         Self::LookersIgnored,
         Self::LaneLookersUnnoted,
         Self::ForgottenLookersUnawaited,
+        Self::ChangeUnstamped,
+        Self::StampsIgnored,
+        Self::RecalledBesideAChange,
         Self::IndexReadUnlocked,
         Self::FaultsUnawaited,
         Self::AnnouncementIgnored,
@@ -299,6 +308,9 @@ impl Mutant {
             Self::LookersIgnored => "lookers-ignored",
             Self::LaneLookersUnnoted => "lane-lookers-unnoted",
             Self::ForgottenLookersUnawaited => "forgotten-lookers-unawaited",
+            Self::ChangeUnstamped => "change-unstamped",
+            Self::StampsIgnored => "stamps-ignored",
+            Self::RecalledBesideAChange => "recalled-beside-a-change",
             Self::IndexReadUnlocked => "index-read-unlocked",
             Self::FaultsUnawaited => "faults-unawaited",
             Self::AnnouncementIgnored => "announcement-ignored",

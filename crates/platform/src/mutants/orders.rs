@@ -41,6 +41,9 @@ const READ_BEFORE_MARK: &str = "loom runs loads in their order: none is done aft
 /// what its owner wrote when it made the node, before anybody could name it.
 const INITIALISED_BEFORE: &str = "loom does not watch how an atomic is made: what comes later is ordered by the link";
 
+/// A stamp is noted behind an announcement, whose beginning ends with a fence that orders it, too.
+const FENCED_BY_ANNOUNCEMENT: &str = "the models announce before: a fence stands there already";
+
 const fn row(place: &'static str, model: &'static str) -> WeakOrder {
     WeakOrder { place, noticed: Noticed::By(model) }
 }
@@ -275,6 +278,11 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
     row("sync/spin/ticket.rs: TicketLock::try_lock: load without Acquire", "spin::tickets_are_served_one_at_a_time"),
     row("sync/spin/ticket.rs: TicketLock::is_serving: load without Acquire", "spin::tickets_are_served_one_at_a_time"),
     row("sync/spin/ticket.rs: TicketGuard::drop: store without Release", "spin::tickets_are_served_one_at_a_time"),
+    row(
+        "sync/stamp.rs: Stamp::read: load without Acquire",
+        "stamp::what_is_recalled_beside_a_change_is_used_if_it_is_of_now",
+    ),
+    beyond("sync/stamp.rs: Stamp::note_change: fetch_add without Release", FENCED_BY_ANNOUNCEMENT),
     row("sync/srcu.rs: Sides::enter: fence without SeqCst", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: Sides::is_empty: load without Acquire", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: bump: store without Release", "srcu::deferred_callbacks_run_after_a_grace_period"),

@@ -22,6 +22,7 @@ mod rwsem;
 mod seqcount;
 mod spin;
 mod srcu;
+mod stamp;
 
 use faultless_platform::loom::{Bounds, UnsafeCell, explore, start};
 use std::rc::Rc;

@@ -66,21 +66,24 @@
 //! What a change costs grows with the CPUs that use the lanes of its areas; what map calls share is `mmap-sem`'s.
 //! docs/faultless.md has the figures, and what was tried and lost.
 
+use super::recall::Recalled;
 use super::{Design, attempt};
 use crate::addr::{PAGE, VirtAddr};
 use crate::area::{Area, AreaView};
+use crate::content::Behind;
 use crate::error::AccessError;
 use crate::events::GiveUp;
 use crate::fault::classic::{self, Missed};
 use crate::fault::{Fault, Handled, LockedInSection, permits, resolve};
 use crate::space::{Areas, MapLock, Ranges, Space, WholeSpace};
 use crate::system::System;
+use crate::translations::lanes::Stamps;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::FrameSource;
 use faultless_platform::mutant;
-use faultless_sync::{Announcement, RwSemaphore};
+use faultless_sync::{Announcement, PerCpu, RwSemaphore};
 
 /// The design, whose map calls exclude each other as `K` says.
 pub struct Announced<S, K>(PhantomData<fn() -> (S, K)>);
@@ -126,12 +129,16 @@ unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S,
     const ADDS_FREELY: bool = true;
     type Lock = K::Lock<P, S>;
     type Map = Areas;
-    type InstanceState = ();
+    const STAMPS: bool = true;
+    /// By CPU.
+    type InstanceState = PerCpu<P, Recalled<P>>;
     type SpaceState = ();
     /// Beside fields that faults only read: changes alone write either.
     type AreaState = Announcement<P>;
 
-    fn new_instance_state(_: usize) {}
+    fn new_instance_state(nr_cpus: usize) -> Self::InstanceState {
+        PerCpu::new(nr_cpus, |_cpu| Recalled::new())
+    }
     fn new_space_state() {}
 
     fn new_area_state() -> Announcement<P> {
@@ -208,6 +215,11 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     if !space.is_awaited(P::cpu(), fault.address.get()) {
         return Err(GiveUp::VmaNotsup.into());
     }
+    // After the set, and before any lookup (M1, M3 of `recall`).
+    let stamps = space.stamps(fault.address);
+    if let Some(view) = stamps.and_then(|stamps| recalled(space, &stamps, fault)) {
+        return make_page(space, fault, (view, &Behind::Zeros));
+    }
     let found = find(space, fault).ok_or(GiveUp::VmaChanged)?;
     let (area, mut view) = (found.area, found.view);
     if !permits(view.flags, fault.access) {
@@ -216,8 +228,33 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     if attempt::lacks_root(&view, fault) {
         view.root = found.give_root(space).ok_or_else(|| found.without_root(space, fault))?;
     }
+    if let Some(stamps) = stamps.filter(|_| mutant!(RecalledBesideAChange, !found.changes => true)) {
+        let alike = space.lanes().stamped_alike(fault.address.get());
+        space.vm().design_state().here().keep(&stamps, &view, fault.address, &alike);
+    }
+    make_page(space, fault, (view, area.behind()))
+}
+
+/// Returns what this CPU recalls of the area of a fault, if that is all that the fault needs.
+#[inline]
+fn recalled<P: System, S: RwSemaphore<P>, K: Variant>(
+    space: &Space<P, Announced<S, K>>,
+    stamps: &Stamps,
+    fault: Fault,
+) -> Option<AreaView<P>> {
+    let view = space.vm().design_state().here().view(stamps, fault.address)?;
+    (permits(view.flags, fault.access) && !attempt::lacks_root(&view, fault)).then_some(view)
+}
+
+/// Makes the page of an area that stays as it is until the caller's section ends.
+#[inline(always)]
+fn make_page<'s, P: System, S: RwSemaphore<P>, K: Variant>(
+    space: &'s Space<P, Announced<S, K>>,
+    fault: Fault,
+    (view, behind): (AreaView<P>, &Behind<P>),
+) -> Result<(), Missed<'s, P, Announced<S, K>>> {
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
+    let page = space.page_fault(fault, (view, behind), (leaf, leaf.read(space.memory())));
     resolve(&page, &LockedInSection).map_err(|stop| GiveUp::from(stop).into())
 }
 

@@ -32,6 +32,7 @@ mod attempt;
 mod faultless;
 mod mmap_sem;
 pub(crate) mod names;
+mod recall;
 mod speculation;
 mod spf_srcu;
 mod spf_v11;
@@ -54,6 +55,7 @@ pub use speculation::{Speculation, Version, WhenBusy};
 #[doc(hidden)]
 pub use {
     faultless::{Announced, Queued, SideBySide, Variant},
+    recall::Recalled,
     spf_srcu::{DeferredArea, V2017},
     spf_v9::V9,
     spf_v11::{CountedArea, V11},

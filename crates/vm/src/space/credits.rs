@@ -109,8 +109,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return None;
         }
         let words = self.lanes().own_words()?;
-        let (purses, rest) = words.split_at(P::nr_cpus() * Purses::<P>::WORDS_PER_CPU);
-        let (charged, rest) = rest.split_at(Purses::<P>::WORDS_PER_CPU);
+        let (common, purses) = words.split_at(2 * Purses::<P>::WORDS_PER_CPU);
+        let (charged, rest) = common.split_at(Purses::<P>::WORDS_PER_CPU);
+        let purses = &purses[..self.lanes().nr_ranges() * Purses::<P>::WORDS_PER_CPU];
         Some(Row { purses: Purses::new(purses), charged, state: &rest[0] })
     }
 
@@ -144,17 +145,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Says whether the CPUs of this space hold credits, so that who has a part claims what it may add.
     #[inline]
     pub(super) fn has_credits(&self) -> bool {
-        self.row().is_some()
+        D::Lock::DIVIDES && self.lanes().own_words().is_some()
     }
 
     /// Claims what a call may add to each limit (C2); under a table's lock. Says whether it may.
     pub(super) fn claim_credits(&self, added: &Additions) -> bool {
         let Some(row) = self.row() else { return false };
         row.note_out();
+        let cpu = P::cpu();
         let claims = |quantity: Quantity| {
             let (credit, amount) = (row.credit(quantity), added.of(quantity));
-            let is_served = !row.may_be_over(quantity) && credit.has(P::cpu(), amount);
-            is_served || credit.claim(P::cpu(), amount, self.most(quantity))
+            let is_served = !row.may_be_over(quantity) && credit.has(cpu, amount);
+            is_served || credit.claim(cpu, amount, self.most(quantity))
         };
         Quantity::ALL.into_iter().filter(|&quantity| added.of(quantity) != 0).all(claims)
     }
@@ -175,12 +177,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
             count_in(row.charged, counted);
             return self.note_over();
         }
+        let cpu = P::cpu();
         for quantity in Quantity::ALL {
             let (before, after) = (counted.before.of(quantity), counted.after.of(quantity));
             match after.checked_sub(before) {
                 Some(0) => {}
-                Some(added) => row.credit(quantity).add(P::cpu(), added),
-                None => row.credit(quantity).take_away(P::cpu(), before - after, self.most(quantity)),
+                Some(added) => row.credit(quantity).add(cpu, added),
+                None => row.credit(quantity).take_away(cpu, before - after, || self.most(quantity)),
             }
         }
     }

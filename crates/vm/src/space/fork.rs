@@ -59,6 +59,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             mutant!(ForkUnannounced, self.for_each_locked(act) => ());
         };
         announce(Area::begin_change);
+        self.note_change(&EVERYTHING);
         D::await_faults(&self, EVERYTHING);
         let result = self.copy_into(child);
         self.flush(PageRange::USER);

@@ -90,6 +90,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Takes away the tables of a hole that touch `range`, which is one and which the caller has a part of the space's
     /// lock for; they are left over if others hold a part of them (R4 of `ranges`).
     fn prune_part(&self, range: Range<u64>, left: LeftHole, gather: &mut Gather<'_, P>) {
+        if !left.has_leaves && self.is_beside_a_top(&range) {
+            return;
+        }
         let Some(left_over) = self.lock.left_over() else { return };
         let spanned = |hole: &Range<u64>| Tables::<P>::spanned_within(&range, hole, left.has_leaves);
         // Whoever makes that hole larger comes after the caller, and sees all of it.
@@ -123,6 +126,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
         } else {
             self.translations.prune(range, hole, gather);
         }
+    }
+
+    /// Says whether a range of a lane has no table above the leaves that its top has not as well.
+    #[inline]
+    fn is_beside_a_top(&self, range: &Range<u64>) -> bool {
+        let top = |lanes: &LaneRooms<P>| lanes.top_above(range.start);
+        let above_leaves = |address: u64| address / Tables::<P>::SPAN_ABOVE_LEAVES;
+        mutant!(HoleBeyondLane, self.lane_rooms().and_then(top) => None)
+            .is_some_and(|top| range.end <= top.start && above_leaves(range.start) == above_leaves(top.start))
     }
 
     /// Returns the hole that holds `address`, as far as it lies in the lane, and not in its top.

@@ -198,15 +198,22 @@ impl<P: System> LaneRooms<P> {
     /// Says whether an address is of a CPU's range.
     #[inline]
     pub(super) fn is_cpus(&self, address: u64) -> bool {
-        self.shape.lane(self.shape.number_of(address)) < P::nr_cpus()
+        self.shape.cpu_at(address).is_some()
+    }
+
+    /// Returns a CPU's room.
+    #[inline]
+    fn room_of(&self, cpu: usize) -> &LaneRoom<P> {
+        debug_assert!(cpu < P::nr_cpus(), "`Shape` numbers no other");
+        // SAFETY: there is one for each CPU, in frames that go with the space.
+        unsafe { self.rooms.add(cpu).as_ref() }
     }
 
     /// Returns the room of a CPU's lane by the number of its range, if it is one.
     #[inline]
     fn room(&self, number: u64) -> Option<&LaneRoom<P>> {
         let cpu = self.shape.lane(number);
-        // SAFETY: there is one for each CPU, in frames that go with the space.
-        (cpu < P::nr_cpus()).then(|| unsafe { self.rooms.add(cpu).as_ref() })
+        (cpu < P::nr_cpus()).then(|| self.room_of(cpu))
     }
 
     fn room_of_annex(&self, annex: usize) -> &LaneRoom<P> {
@@ -228,16 +235,22 @@ impl<P: System> LaneRooms<P> {
     /// Returns the room of the lane that an address lies in, if that is not the rest.
     #[inline]
     fn room_at(&self, address: u64) -> Option<&LaneRoom<P>> {
-        let number = self.shape.number_of(address);
-        self.room(number).or_else(|| Some(self.room_of_annex(self.annexes().at(address)?)))
+        match self.shape.cpu_at(address) {
+            Some(cpu) => Some(self.room_of(cpu)),
+            None => Some(self.room_of_annex(self.annexes().at(address)?)),
+        }
     }
 
     #[inline]
     fn lane(&self, address: u64) -> Lane<'_, P> {
-        let number = self.shape.number_of(address);
-        if let Some(room) = self.room(number) {
-            return Lane { bounds: self.shape.range_of(self.shape.lane(number)), room: Some(room) };
+        match self.shape.cpu_at(address) {
+            Some(cpu) => Lane { bounds: self.shape.range_of(cpu), room: Some(self.room_of(cpu)) },
+            None => self.lane_of_nobody(address),
         }
+    }
+
+    /// As [`LaneRooms::lane`], of an address that no CPU's range has.
+    fn lane_of_nobody(&self, address: u64) -> Lane<'_, P> {
         if let Some(annex) = self.annexes().at(address) {
             return Lane { bounds: self.annexes().bounds(annex), room: Some(self.room_of_annex(annex)) };
         }
@@ -270,14 +283,26 @@ impl<P: System> LaneRooms<P> {
     }
 
     /// Says whether a lane begins or ends there.
+    #[inline]
     pub(super) fn is_bound(&self, address: u64) -> bool {
-        self.lane(address).bounds.start == address && address != 0
+        match self.shape.cpu_at(address) {
+            Some(cpu) => self.shape.range_of(cpu).start == address,
+            None => self.lane_of_nobody(address).bounds.start == address && address != 0,
+        }
     }
 
     /// Bytes of the *top* of a CPU's range, in which the kernel chooses no place (`place`).
     pub(super) const TOP_BYTES: u64 = HUGE_BYTES;
 
+    /// Returns the top of the CPU's range that an address lies in.
+    #[inline]
+    pub(super) fn top_above(&self, address: u64) -> Option<Range<u64>> {
+        let end = self.shape.range_of(self.shape.cpu_at(address)?).end;
+        Some(end - Self::TOP_BYTES..end)
+    }
+
     /// Returns what lies between the tops of CPUs' ranges around an address, which lies behind the last one below.
+    #[inline]
     pub(super) fn between_tops(&self, address: u64) -> Range<u64> {
         let all = self.all();
         if address >= all.end {
@@ -292,6 +317,12 @@ impl<P: System> LaneRooms<P> {
     #[inline]
     pub(super) fn parts<'a>(&'a self, address: u64, own: PartTableRef<'a, P>) -> PartTableRef<'a, P> {
         self.room_at(address).map_or(own, |room| room.parts.parts())
+    }
+
+    /// Returns the table of the CPU's range that an address lies in.
+    #[inline]
+    pub(super) fn parts_of_cpus(&self, address: u64) -> Option<PartTableRef<'_, P>> {
+        Some(self.room_of(self.shape.cpu_at(address)?).parts.parts())
     }
 
     /// As [`LaneRooms::parts`], of a range; nothing if it crosses a bound.

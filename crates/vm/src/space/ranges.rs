@@ -176,8 +176,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
         let Some(lanes) = self.lanes() else { return self.lock.write_part(choose) };
+        // A CPU's range stays where it is: its table is looked for once.
+        let cpus = lanes.parts_of_cpus(near.get());
         let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
-        let table = || lanes.parts(near.get(), self.lock.parts());
+        let table = || cpus.unwrap_or_else(|| lanes.parts(near.get(), self.lock.parts()));
         self.lock.write_part_of(&table, &mut |held| choose(held).filter(is_one))
     }
 

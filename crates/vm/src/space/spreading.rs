@@ -45,7 +45,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     fn make_lanes(&self) -> Result<(), OutOfFrames> {
         let Some(spread) = spread::<P, D>(&self.limits) else { return Ok(()) };
-        let Some(row) = self.lanes().prepare(self.memory(), &spread)? else { return Ok(()) };
+        let Some(row) = self.lanes().prepare(self.memory(), &spread, self.vm().fresh_root())? else { return Ok(()) };
         if !D::Lock::DIVIDES {
             self.lanes().publish(row);
             return Ok(());

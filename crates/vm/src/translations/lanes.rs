@@ -17,6 +17,11 @@
 //! * L3 a CPU whose walks are not seen (its hardware's, an emulator's) is in `everywhere` before it uses any.
 //! * L4 who walks a table is in the lane of the address that it walks to. So a table that is freed is shot down in all
 //!   lanes that it spans, whatever the range was that emptied it.
+//! * L5 each lane has a *stamp*, and all together have another one, for changes of more than a few. A change of a range
+//!   that faults may have found is announced in its areas, then noted in the stamps of the range's lanes, and only then
+//!   fences and waits for faults. So who finds the same stamps again in an RCU section, having come into the lane, and
+//!   been noted as a looker, before he read them, knows that no change of the lane was announced since, or that it waits
+//!   for his section (`design::recall`).
 //!
 //! # Race: a CPU comes into a lane
 //! ```text
@@ -52,7 +57,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, CpuSet, Ordering, PAGE_BYTES, Tracepoint, mutant};
-use faultless_sync::{AtomicCpuSet, CpuSetView};
+use faultless_sync::{AtomicCpuSet, CpuSetView, Stamp};
 
 /// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
 const UNIT: u64 = 1 << 30;
@@ -99,6 +104,7 @@ impl Shape {
     }
 
     /// Returns a CPU's range.
+    #[inline]
     pub(crate) fn range_of(&self, cpu: usize) -> Range<u64> {
         let number = self.top - cpu as u64;
         number << self.shift..(number + 1) << self.shift
@@ -107,6 +113,13 @@ impl Shape {
     #[inline]
     pub(crate) fn number_of(&self, address: u64) -> u64 {
         address >> self.shift
+    }
+
+    /// Returns the CPU whose range an address lies in, if it is one's.
+    #[inline]
+    pub(crate) fn cpu_at(&self, address: u64) -> Option<usize> {
+        let below_top = self.top.wrapping_sub(self.number_of(address));
+        (below_top < self.nr_cpus).then_some(below_top as usize)
     }
 
     /// Returns the CPU whose range has a number, or `nr_cpus` if that is nobody's.
@@ -158,6 +171,19 @@ pub(crate) struct Row<P: System> {
     rest_order: u8,
     /// Lines behind the sets.
     nr_own_lines: u16,
+    /// Where they begin, in words.
+    own_at: u32,
+}
+
+/// What a CPU reads of a lane to find out later whether a change of the lane was announced meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamps {
+    /// Which space's: no two of an instance have one number.
+    pub(crate) space: u64,
+    /// How many changes of this lane there were.
+    pub(crate) own: u64,
+    /// How many of many lanes.
+    pub(crate) common: u64,
 }
 
 /// Where a CPU walks.
@@ -177,10 +203,16 @@ impl<P: System> Lanes<P> {
         Self { users: AtomicCpuSet::new(), shape, row, state: P::AtomicU8::new(NO_SETS) }
     }
 
-    /// Makes sets that nobody uses yet; nothing if there are to be none.
-    pub(crate) fn prepare(&self, memory: &P::Frames, spread: &Spread) -> Result<Option<Row<P>>, OutOfFrames> {
+    /// Makes sets that nobody uses yet, with a number that no others of the instance have; nothing if there are to be
+    /// none.
+    pub(crate) fn prepare(
+        &self,
+        memory: &P::Frames,
+        spread: &Spread,
+        number: u64,
+    ) -> Result<Option<Row<P>>, OutOfFrames> {
         let shape = self.shape.filter(|_| P::nr_cpus() > 1);
-        shape.map(|shape| Row::new(memory, shape, spread)).transpose()
+        shape.map(|shape| Row::new(memory, (shape, number), spread)).transpose()
     }
 
     /// Lets CPUs come into prepared sets, once. Callers exclude each other; CPUs may use the space.
@@ -243,6 +275,12 @@ impl<P: System> Lanes<P> {
     #[inline]
     pub(crate) fn own_words(&self) -> Option<&[P::AtomicU64]> {
         self.joined().map(Row::own_words)
+    }
+
+    /// Returns of how many CPUs each has a range, or would have, if mappings may be spread.
+    #[inline]
+    pub(crate) fn nr_ranges(&self) -> usize {
+        self.shape.map_or(0, |shape| shape.nr_cpus as usize)
     }
 
     /// Returns where the CPUs' ranges lie, or would lie, if mappings may be spread.
@@ -356,6 +394,44 @@ impl<P: System> Lanes<P> {
         numbers.filter_map(set_of).chain(once(last))
     }
 
+    /// Returns the stamps of an address, if there is more than one lane. Read in an RCU section; what the reader looks up
+    /// afterwards is as new as they are (L5).
+    #[inline]
+    pub(crate) fn stamps(&self, address: u64) -> Option<Stamps> {
+        let row = self.asked()?;
+        let [own, common] = [row.place_of(address), row.place_of_everywhere()].map(|place| row.stamp(place).read());
+        // Relaxed: there before the row was.
+        Some(Stamps { space: row.number().load(Ordering::Relaxed), own, common })
+    }
+
+    /// Notes in the stamps of a range's lanes that a change of the range was announced; called before the fence behind
+    /// which the change waits (L5).
+    pub(crate) fn note_change(&self, range: &Range<u64>) {
+        let Some(row) = self.asked() else { return };
+        let note = |place: usize| row.stamp(place).note_change();
+        match row.reach(range) {
+            Reach::Ranges(first, last) => {
+                (first..=last).for_each(|number| note(row.place_of(number << row.shape.shift)))
+            }
+            Reach::Granules(first, last) => {
+                (first..=last).for_each(|number| note(row.place_of(number << GRANULE_SHIFT)))
+            }
+            Reach::Users => note(row.place_of_everywhere()),
+        }
+    }
+
+    /// Returns addresses around one that have its stamps, as all of them do that share its lane.
+    pub(crate) fn stamped_alike(&self, address: u64) -> Range<u64> {
+        let Some(row) = self.asked() else { return address..address };
+        match row.shape.cpu_at(address) {
+            Some(cpu) => row.shape.range_of(cpu),
+            None => {
+                let granule = address >> GRANULE_SHIFT;
+                granule << GRANULE_SHIFT..(granule + 1) << GRANULE_SHIFT
+            }
+        }
+    }
+
     /// Says whether a range has sets of its own: who leaves them stays among the users.
     pub(crate) fn are_of_a_part(&self, range: &Range<u64>) -> bool {
         self.asked().is_some_and(|row| !matches!(row.reach(range), Reach::Users))
@@ -387,19 +463,24 @@ impl<P: System> Lanes<P> {
 }
 
 impl<P: System> Row<P> {
-    fn new(memory: &P::Frames, shape: Shape, spread: &Spread) -> Result<Self, OutOfFrames> {
+    fn new(memory: &P::Frames, (shape, number): (Shape, u64), spread: &Spread) -> Result<Self, OutOfFrames> {
         debug_assert!(spread.nr_rest_sets.is_power_of_two(), "granules are dealt out by a mask");
         let nr_own_lines = spread.nr_own_words.div_ceil(LINE_WORDS);
         let nr_words = P::nr_cpus().div_ceil(u64::BITS as usize);
-        let nr_words_apart = nr_words.next_multiple_of(LINE_WORDS);
+        // Behind each set its stamp, and behind one of those the row's number.
+        let nr_words_apart = (nr_words + 2).next_multiple_of(LINE_WORDS);
         let nr_sets = Self::nr_sets(&shape, spread.nr_rest_sets);
         let len_bytes = nr_sets * nr_words_apart * size_of::<u64>() + nr_own_lines * LINE_BYTES;
         let order = len_bytes.div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
         let frames = frames::alloc_row_zeroed(memory, order)?;
         let first = memory.frame(frames).cast_const().cast();
         let (rest_order, nr_own_lines) = (spread.nr_rest_sets.ilog2() as u8, nr_own_lines as u16);
+        let own_at = (nr_sets * nr_words_apart) as u32;
         let [nr_words_apart, nr_words] = [nr_words_apart, nr_words].map(|nr_words| nr_words as u16);
-        Ok(Self { shape, first, nr_words_apart, nr_words, frames, order, rest_order, nr_own_lines })
+        let row = Self { shape, first, nr_words_apart, nr_words, frames, order, rest_order, nr_own_lines, own_at };
+        // Relaxed: nobody has the row yet.
+        row.number().store(number, Ordering::Relaxed);
+        Ok(row)
     }
 
     /// Gives the frames back; no CPU stands there that uses the space.
@@ -416,13 +497,15 @@ impl<P: System> Row<P> {
     /// Returns where the space's own words begin.
     pub(crate) fn own_place(&self) -> *mut u64 {
         // SAFETY: they lie behind the sets, in the row's frames.
-        unsafe { self.first.add(self.nr_words_of_sets()) }.cast_mut().cast()
+        unsafe { self.first.add(self.own_at as usize) }.cast_mut().cast()
     }
 
+    #[inline]
     fn own_words(&self) -> &[P::AtomicU64] {
-        let nr_words = self.nr_own_lines as usize * LINE_WORDS;
         // SAFETY: so many words lie behind the sets, as those do.
-        unsafe { core::slice::from_raw_parts(self.first.add(self.nr_words_of_sets()), nr_words) }
+        unsafe {
+            core::slice::from_raw_parts(self.first.add(self.own_at as usize), self.nr_own_lines as usize * LINE_WORDS)
+        }
     }
 
     const fn nr_rest_sets(&self) -> usize {
@@ -466,6 +549,22 @@ impl<P: System> Row<P> {
         })
     }
 
+    /// Returns the stamp of a set.
+    #[inline]
+    fn stamp(&self, place: usize) -> Stamp<'_, P> {
+        debug_assert!(place < Self::nr_sets(&self.shape, self.nr_rest_sets()), "there is no such lane");
+        // SAFETY: as in `set`; there are two words behind each.
+        Stamp::of(unsafe { &*self.first.add(place * usize::from(self.nr_words_apart) + usize::from(self.nr_words)) })
+    }
+
+    /// Returns the word of a number that no other row of the instance has; it stays.
+    #[inline]
+    fn number(&self) -> &P::AtomicU64 {
+        let place = self.place_of_everywhere() * usize::from(self.nr_words_apart);
+        // SAFETY: as in `stamp`.
+        unsafe { &*self.first.add(place + usize::from(self.nr_words) + 1) }
+    }
+
     fn sets(&self) -> impl Iterator<Item = CpuSetView<'_, P>> {
         (0..Self::nr_sets(&self.shape, self.nr_rest_sets())).map(|place| self.set(place))
     }
@@ -473,19 +572,31 @@ impl<P: System> Row<P> {
     #[inline(always)]
     fn set_of(&self, walks: Walks) -> CpuSetView<'_, P> {
         let Walks::To(address) = walks else { return self.everywhere() };
-        let lane = self.shape.lane(self.shape.number_of(address));
-        if lane as u64 == self.shape.nr_cpus { self.set_of_rest(address) } else { self.set(lane) }
+        self.set(self.place_of(address))
+    }
+
+    /// Returns the place of the set of an address.
+    #[inline(always)]
+    fn place_of(&self, address: u64) -> usize {
+        match self.shape.cpu_at(address) {
+            Some(cpu) => cpu,
+            None => self.place_in_rest(address),
+        }
     }
 
     #[inline]
-    fn set_of_rest(&self, address: u64) -> CpuSetView<'_, P> {
+    fn place_in_rest(&self, address: u64) -> usize {
         let granule = (address >> GRANULE_SHIFT) & (self.nr_rest_sets() as u64 - 1);
-        self.set(self.shape.nr_cpus as usize + 1 + granule as usize)
+        self.place_of_everywhere() + 1 + granule as usize
+    }
+
+    const fn place_of_everywhere(&self) -> usize {
+        self.shape.nr_cpus as usize
     }
 
     #[inline]
     fn everywhere(&self) -> CpuSetView<'_, P> {
-        self.set(self.shape.nr_cpus as usize)
+        self.set(self.place_of_everywhere())
     }
 }
 

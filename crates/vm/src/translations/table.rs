@@ -252,6 +252,8 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// The root's level.
     /// What an entry of the root spans.
     pub(crate) const TOP_SPAN: u64 = span(Self::TOP);
+    /// Bytes that a table above the leaf tables spans, the lowest.
+    pub(crate) const SPAN_ABOVE_LEAVES: u64 = span(3);
     const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
     /// What the tables above the leaves are; nothing of a tree that always lies in normal memory.
     const UPPER: Option<Holds> = if HEIGHT == OF_FORMAT { Some(Holds::UpperTable) } else { None };

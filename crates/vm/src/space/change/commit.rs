@@ -101,7 +101,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         // Nobody waits for faults under a spin lock. They may use what goes until they are waited for, and what they
         // read of areas that are cut is right beside the range (I5 of `area`, R8 of `ranges`).
         let (space, addresses) = (self.space, self.spanned());
-        let removed = self.announce();
+        let removed = self.announce_to_all();
         let held = self.put_in_force(removed);
         // Else no fault is at work that began before, and those that come see the change (N6 of `lane_rooms`).
         if held.change.may_be_in_use {
@@ -137,7 +137,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// afterwards: they may still use what goes. What they read of areas that are cut is right beside the range (I5 of
     /// `area`).
     pub(in crate::space) fn commit_departure(mut self) -> Departing<P, D> {
-        let removed = self.announce();
+        let removed = self.announce_to_all();
         drop(self.publish());
         let after = self.sizes();
         for piece in self.pieces.iter().flatten() {
@@ -157,8 +157,15 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Announces the change, and waits for the faults that began before; returns the areas that it removes, linked.
     fn begin(&self) -> Option<NonNull<Area<P, D>>> {
-        let removed = self.announce();
+        let removed = self.announce_to_all();
         D::await_faults(&self.space, self.spanned());
+        removed
+    }
+
+    /// As [`Change::announce`], of a change of what faults may have found.
+    fn announce_to_all(&self) -> Option<NonNull<Area<P, D>>> {
+        let removed = self.announce();
+        self.space.note_change(&announced_range(self.range));
         removed
     }
 

@@ -43,6 +43,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let announced = mutant!(ProtectUnannounced, AnnouncedTo::All => AnnouncedTo::Nobody);
         if announced.reaches(false) {
             area.begin_change_within(announced_range(range));
+            self.note_change(&announced_range(range));
         }
         D::await_faults(&self, range.addresses());
         let counted = Counted { before: sizes_of(area.flags(), range), after: sizes_of(flags, range) };

@@ -28,7 +28,7 @@ fn on(nr_cpus: usize, act: impl FnOnce(&Memory<Native>)) {
 /// Makes lanes, if there are to be any.
 fn made(memory: &Memory<Native>, spread: Option<&Spread>) -> Lanes<Native> {
     let lanes = Lanes::new(spread);
-    if let Some(row) = spread.and_then(|spread| lanes.prepare(memory, spread).unwrap()) {
+    if let Some(row) = spread.and_then(|spread| lanes.prepare(memory, spread, 1).unwrap()) {
         lanes.publish(row);
     }
     lanes
@@ -187,7 +187,7 @@ fn who_used_the_space_before_lanes_came_is_asked_about_all_of_it() {
         lanes.enter(2, Walks::To(high.start));
         assert!(!lanes.are_several() && lanes.are_one(&(0..u64::MAX)) && lanes.own_words().is_none());
         assert_eq!(asked(&(high.end..high.end + PAGE)), [2], "there is one lane");
-        lanes.publish(lanes.prepare(memory, &spread).unwrap().unwrap());
+        lanes.publish(lanes.prepare(memory, &spread, 1).unwrap().unwrap());
         lanes.enter(1, Walks::To(high.end));
         assert_eq!((asked(&high), asked(&(high.end..high.end + PAGE))), ([2].into(), [1, 2].into()));
         lanes.let_go(2, &high);
