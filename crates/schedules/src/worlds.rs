@@ -307,8 +307,8 @@ pub static WORLDS: &[World] = &[
         about: "pages that are unmapped, mapped and protected, beside others' faults, each behind one in the same area",
         nr_pages: 6,
         has_lanes: true,
-        prologue: "m3-5+s3",
-        menus: &["u4+m4+r5+w5+r3-5+w3-5+u5", "s3+s4+d3+d4+s5+s4", "l4+s5+d4-5+l5+s4"],
+        prologue: "m3-5",
+        menus: &["u5+m5+r5+w5+r5+w5+r3-5+w3-5", "s3+s4+s5+s3+s4+s5+d3-5+d3-5+l5", "d3-5+l4"],
         likely: &[1, 0, 2],
         warmth: [2, 2, 2],
         ..PLAIN

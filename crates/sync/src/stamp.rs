@@ -34,6 +34,8 @@ use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 /// assert_eq!(stamp.read(), recalled, "nothing has changed");
 /// stamp.note_change();
 /// assert_ne!(stamp.read(), recalled);
+/// stamp.note_change_alone();
+/// assert_eq!(stamp.read(), recalled + 2);
 /// ```
 pub struct Stamp<'a, P: Processor> {
     word: &'a P::AtomicU64,
@@ -58,5 +60,14 @@ impl<'a, P: Processor> Stamp<'a, P> {
     pub fn note_change(&self) {
         // ORDER: Release pairs with the Acquire in `read`.
         self.word.fetch_add(1, Ordering::Release);
+    }
+
+    /// As [`Stamp::note_change`], called by who keeps out all others that would note something.
+    #[inline]
+    pub fn note_change_alone(&self) {
+        // Relaxed: what keeps the others out orders it.
+        let now = self.word.load(Ordering::Relaxed);
+        // ORDER: Release pairs with the Acquire in `read`.
+        self.word.store(now.wrapping_add(1), Ordering::Release);
     }
 }

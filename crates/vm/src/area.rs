@@ -24,6 +24,7 @@ use crate::content::Behind;
 use crate::design::Design;
 use crate::object::ObjectRef;
 use crate::system::System;
+use crate::translations::lanes::Alone;
 pub use crate::types::Area;
 use crate::types::Space;
 pub use crate::view::{AreaFlags, AreaView};
@@ -177,7 +178,8 @@ impl<P: System, D: Design<P>> Area<P, D> {
         self.begin_change_within(EVERYTHING);
     }
 
-    /// As [`Area::begin_change`], for a change of one range: outside it only the area's bounds change.
+    /// As [`Area::begin_change`], for a change of one range: outside it only the area's bounds change. Unless the area
+    /// merely grows, the caller notes that in the stamps (`Space::note_change`) before it waits for faults.
     pub(crate) fn begin_change_within(&self, range: Range<VirtAddr>) {
         // SAFETY: the count is the writer's alone, and the caller is the writer.
         let nr_changes = unsafe { &mut *self.nr_changes.get() };
@@ -191,11 +193,12 @@ impl<P: System, D: Design<P>> Area<P, D> {
         }
     }
 
-    /// As [`Area::begin_change`], until the guard is dropped, with the wait for faults; the area outlives it.
+    /// As [`Area::begin_change`], until the guard is dropped, with the wait for faults; the area outlives it. The
+    /// caller has everything.
     pub(crate) fn announce_change(&self, space: &Space<P, D>) -> ChangeGuard<'_, P, D> {
         self.begin_change();
         let addresses = if space.lanes().are_several() { self.bounds() } else { EVERYTHING };
-        space.note_change(&addresses);
+        space.note_change(&addresses, Alone::Everywhere);
         D::await_faults(space, addresses);
         ChangeGuard(self)
     }

@@ -55,7 +55,7 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 /// | callers | functions |
 /// |---|---|
 /// | [`Vm::new`], `create_space`, a new area | `new_instance_state`, `new_space_state`, `new_area_state` |
-/// | every map call, in this order | `announce_range` and `begin_change` for each area, `await_faults` once, the change, `update_index`, `end_change` or `end_change_unpublished`, `release_area` |
+/// | every map call, in this order | `announce_range` and `begin_change` for each area, the lanes' stamps under a design that `STAMPS`, `await_faults` once, the change, `update_index`, `end_change` or `end_change_unpublished`, `release_area` |
 /// | each page fault | `fault` |
 /// | a call that found no frame, [`Vm::flush`] | `has_deferred`, `flush` |
 /// | each call, when it has unlocked | `poll` |

@@ -32,16 +32,19 @@ const CASE: &str = "FAULTLESS_MAP_CALLS_OF";
 const CALLS: [&str; 5] = ["mmap", "mprotect", "munmap", "mmap again", "munmap untouched"];
 /// Rounds that are counted, after as many that are not.
 const NR_ROUNDS: usize = 4;
+/// `faultless` in a space that two CPUs use, each in its own lane; counted alone, and no design of that name.
+const IN_COMPANY: &str = "faultless-company";
 /// What each call may take at most in a build of one codegen unit, by designs: alone, and beside other areas.
 /// The goal is 1,200 and 1,560.
-const MOST: [(&str, [(u64, u64); CALLS.len()]); 7] = [
+const MOST: [(&str, [(u64, u64); CALLS.len()]); 8] = [
     ("mmap-sem", [(1_045, 1_730), (955, 1_210), (1_840, 2_010), (1_045, 1_730), (1_095, 1_670)]),
     ("spf-srcu", [(1_060, 1_745), (975, 1_230), (1_860, 2_030), (1_060, 1_745), (1_115, 1_690)]),
     ("spf-v9", [(1_060, 1_745), (965, 1_220), (1_890, 2_065), (1_060, 1_745), (1_150, 1_725)]),
     ("spf-v11", [(1_060, 1_745), (965, 1_220), (1_890, 2_065), (1_060, 1_745), (1_150, 1_725)]),
     ("vma-lock", [(1_050, 1_745), (975, 1_230), (1_900, 2_065), (1_050, 1_745), (1_150, 1_725)]),
-    ("faultless-queued", [(1_025, 1_735), (1_010, 1_270), (1_890, 2_065), (1_025, 1_735), (1_140, 1_725)]),
-    ("faultless", [(1_210, 1_920), (1_155, 1_410), (2_135, 2_310), (1_210, 1_920), (1_390, 1_970)]),
+    ("faultless-queued", [(980, 1_690), (1_020, 1_275), (1_890, 2_070), (980, 1_690), (1_150, 1_730)]),
+    ("faultless", [(1_215, 1_920), (1_180, 1_430), (2_135, 2_310), (1_210, 1_920), (1_390, 1_970)]),
+    (IN_COMPANY, [(2_880, 0), (2_990, 0), (4_150, 0), (2_880, 0), (2_830, 0)]),
 ];
 /// What a build of more codegen units may take more: less is inlined.
 const OF_OTHER_BUILDS: f64 = 1.45;
@@ -156,7 +159,7 @@ fn run_under(design: &str, nr_beside: u64, counted: &str) {
         "spf-v11" => run::<SpfV11<Rwsem<Native>>>(nr_beside, counted),
         "vma-lock" => run::<VmaLock<Rwsem<Native>>>(nr_beside, counted),
         "faultless-queued" => run::<FaultlessQueued<Rwsem<Native>>>(nr_beside, counted),
-        "faultless-company" => run_in_company::<Faultless<Rwsem<Native>>>(
+        IN_COMPANY => run_in_company::<Faultless<Rwsem<Native>>>(
             Generation::named("rwsem-v8+bravo").expect("one of sync's"),
             counted,
         ),
@@ -210,6 +213,7 @@ fn map_calls_of_one_page() {
         if is_one_unit { (&[0, 300, 30_000], 1.0) } else { (&[0, 300], OF_OTHER_BUILDS) };
     let mut too_many = Vec::new();
     for (design, bounds) in MOST {
+        let sizes = if design == IN_COMPANY { &sizes[..1] } else { sizes };
         for &nr_beside in sizes {
             let Some(counts) = counted(design, nr_beside) else { return println!("valgrind: <not supported>") };
             let shown: Vec<_> = CALLS.iter().map(|call| format!("{call} {}", counts[call])).collect();

@@ -283,6 +283,7 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "stamp::what_is_recalled_beside_a_change_is_used_if_it_is_of_now",
     ),
     beyond("sync/stamp.rs: Stamp::note_change: fetch_add without Release", FENCED_BY_ANNOUNCEMENT),
+    beyond("sync/stamp.rs: Stamp::note_change_alone: store without Release", FENCED_BY_ANNOUNCEMENT),
     row("sync/srcu.rs: Sides::enter: fence without SeqCst", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: Sides::is_empty: load without Acquire", "srcu::deferred_callbacks_run_after_a_grace_period"),
     row("sync/srcu.rs: bump: store without Release", "srcu::deferred_callbacks_run_after_a_grace_period"),

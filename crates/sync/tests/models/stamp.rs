@@ -43,9 +43,18 @@ fn shared_of_who_recalls_nothing() -> Shared {
 }
 
 fn change(shared: &Shared) {
+    change_and_note(shared, Stamp::note_change);
+}
+
+/// As `change`, by a writer who is the only one.
+fn change_alone(shared: &Shared) {
+    change_and_note(shared, Stamp::note_change_alone);
+}
+
+fn change_and_note(shared: &Shared, note: fn(&Stamp<'_, Loom>)) {
     shared.change.set_range(0..1);
     shared.change.begin();
-    Stamp::<Loom>::of(&shared.stamp).note_change();
+    note(&Stamp::of(&shared.stamp));
     shared.rcu.await_sections_of(0..Loom::nr_cpus());
     shared.place.bump();
     // Relaxed, here and below: a word only so that the reader may look at it beside a change.
@@ -82,10 +91,12 @@ fn fault_twice(shared: &Shared) {
 #[test]
 pub fn what_is_recalled_is_not_used_beside_a_change() {
     race(None, shared, [change, fault], |_| ());
+    race(None, shared, [change_alone, fault], |_| ());
 }
 
 #[test]
 pub fn what_is_recalled_beside_a_change_is_used_if_it_is_of_now() {
     race(Some(3), shared_of_who_recalls_nothing, [change, fault_twice], |_| ());
+    race(Some(3), shared_of_who_recalls_nothing, [change_alone, fault_twice], |_| ());
     race(Some(3), shared, [change_twice, fault_twice], |_| ());
 }

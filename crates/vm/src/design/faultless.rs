@@ -20,9 +20,10 @@
 //! ```text
 //! fault on CPU c, which uses the address's lane   writer (holds the semaphore)
 //! RCU section begins (own line); fence            each area that takes part: range, announced (`sync::Announcement`)
-//! look the area up                                fence
-//! announced, of this address? give up             did another CPU ever look? then each CPU of the areas' lanes:
-//!                                                   in a section? wait for its end
+//! recalled, and the stamps are the same? then     the stamps of the range's lanes, if there are lanes (`recall`)
+//!   the next three need not be                    fence
+//! look the area up                                did another CPU ever look? then each CPU of the areas' lanes:
+//! announced, of this address? give up               in a section? wait for its end
 //! bounds have moved? look up again                publish the index, change the areas and the range's translations
 //! check kind, rights; walk, add tables            end the announcement in areas that stay
 //! entry empty -> page (compare-and-swap)
@@ -33,12 +34,12 @@
 //! | fault | on an empty entry: the above, of anonymous and file memory alike | 1: the entry |
 //! | store to a page that is shared, or was clean | the above, under the leaf table's lock | 3: the page-table lock 2, the entry 1 |
 //! | classic fault | as `mmap-sem` | as `mmap-sem` |
-//! | writer | as `mmap-sem`, plus the areas' announcements | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it also reads a line of each CPU that uses the areas' lanes |
+//! | writer | as `mmap-sem`, plus the areas' announcements, and the stamps of their lanes | 8: as `mmap-sem`; the announcement of each area that faults elsewhere 2, of a removed one 1; it also reads a line of each CPU that uses the areas' lanes |
 //!
 //! # Races
 //! | race | why it is sound |
 //! |---|---|
-//! | a fault begins beside an announcement | one of the two fences comes first: the fault sees the announcement, or the writer sees the section and waits |
+//! | a fault begins beside an announcement | one of the two fences comes first: the fault sees the announcement, or another stamp, or the writer sees the section and waits |
 //! | a CPU faults in the space for the first time beside an announcement | the same two fences: the writer sees that somebody looks, and waits, or the fault sees the announcement (race table of `sync::Lookers`) |
 //! | a fault finds an area that was cut, moved or removed since | the fault looks at its bounds again; a removed area keeps its announcement, and is not freed before the section ends |
 //! | a fault beside the range of a change whose area was cut, or became part of a neighbour | it may go on with the area that it found: the one that holds the address now shows the same (I1); a later change of the address waits for it |
@@ -77,7 +78,6 @@ use crate::fault::classic::{self, Missed};
 use crate::fault::{Fault, Handled, LockedInSection, permits, resolve};
 use crate::space::{Areas, MapLock, Ranges, Space, WholeSpace};
 use crate::system::System;
-use crate::translations::lanes::Stamps;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -215,9 +215,19 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     if !space.is_awaited(P::cpu(), fault.address.get()) {
         return Err(GiveUp::VmaNotsup.into());
     }
-    // After the set, and before any lookup (M1, M3 of `recall`).
-    let stamps = space.stamps(fault.address);
-    if let Some(view) = stamps.and_then(|stamps| recalled(space, &stamps, fault)) {
+    let recalled = space.vm().design_state().here();
+    let held = if space.lanes().nr_ranges() == 0 { None } else { recalled.of(fault.address) };
+    if held.is_some() {
+        // Before the stamps are read (M3 of `recall`).
+        space.note_looker_at(fault.address.get());
+    }
+    // Before any lookup (M1).
+    let stamps = space.lanes().stamps(fault.address.get());
+    if let (Some(held), Some(stamps)) = (held, &stamps)
+        && let Some(view) = held.view(stamps)
+        && permits(view.flags, fault.access)
+        && !attempt::lacks_root(&view, fault)
+    {
         return make_page(space, fault, (view, &Behind::Zeros));
     }
     let found = find(space, fault).ok_or(GiveUp::VmaChanged)?;
@@ -229,21 +239,10 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
         view.root = found.give_root(space).ok_or_else(|| found.without_root(space, fault))?;
     }
     if let Some(stamps) = stamps.filter(|_| mutant!(RecalledBesideAChange, !found.changes => true)) {
-        let alike = space.lanes().stamped_alike(fault.address.get());
-        space.vm().design_state().here().keep(&stamps, &view, fault.address, &alike);
+        let alike = || space.lanes().stamped_alike(fault.address.get());
+        recalled.keep(&stamps, &view, fault.address, alike);
     }
     make_page(space, fault, (view, area.behind()))
-}
-
-/// Returns what this CPU recalls of the area of a fault, if that is all that the fault needs.
-#[inline]
-fn recalled<P: System, S: RwSemaphore<P>, K: Variant>(
-    space: &Space<P, Announced<S, K>>,
-    stamps: &Stamps,
-    fault: Fault,
-) -> Option<AreaView<P>> {
-    let view = space.vm().design_state().here().view(stamps, fault.address)?;
-    (permits(view.flags, fault.access) && !attempt::lacks_root(&view, fault)).then_some(view)
 }
 
 /// Makes the page of an area that stays as it is until the caller's section ends.

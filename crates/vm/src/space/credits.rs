@@ -229,7 +229,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Says whether a limit, which `check` compares bounds with ([`Space::at_most`]), allows something (C3).
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_allowed(&self, check: impl Fn() -> bool) -> bool {
         check() || (self.recall_credits() && check())
     }
@@ -238,7 +238,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(super) fn at_most(&self, quantity: Quantity) -> u64 {
         match self.row() {
-            Some(row) => row.credit(quantity).at_most(P::cpu()),
+            Some(row) => at_most_beside_purses(&row, quantity),
             // Relaxed: exact under the semaphore, and where several have a part of that, under the lock of edits.
             None => self.counts[quantity as usize].load(Ordering::Relaxed),
         }
@@ -263,6 +263,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let Some(row) = self.row().filter(|row| !row.are_out()) else { return 0 };
         Quantity::ALL.into_iter().map(|quantity| row.credit(quantity).out()).fold(0, u64::saturating_add)
     }
+}
+
+#[inline(never)]
+fn at_most_beside_purses<P: System>(row: &Row<'_, P>, quantity: Quantity) -> u64 {
+    row.credit(quantity).at_most(P::cpu())
 }
 
 /// Counts a change in the words of all quantities.

@@ -25,6 +25,7 @@ use crate::design::Design;
 use crate::error::CallError;
 use crate::system::System;
 use crate::translations::copy::{Kept, NotCopied};
+use crate::translations::lanes::Alone;
 use crate::types::Map;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
@@ -59,7 +60,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
             mutant!(ForkUnannounced, self.for_each_locked(act) => ());
         };
         announce(Area::begin_change);
-        self.note_change(&EVERYTHING);
+        self.note_change(&EVERYTHING, Alone::Everywhere);
         D::await_faults(&self, EVERYTHING);
         let result = self.copy_into(child);
         self.flush(PageRange::USER);

@@ -14,7 +14,7 @@ use crate::design::Design;
 use crate::index::{Index, IndexEntry, overlapping};
 use crate::limits::PlacementPolicy;
 use crate::system::System;
-use crate::translations::lanes::Stamps;
+use crate::translations::lanes::Alone;
 use crate::types::Area;
 use core::ops::Range;
 use faultless_platform::mutant;
@@ -108,25 +108,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Notes that the calling CPU looks, in an RCU section and with nothing held, at areas around an address.
     #[inline]
-    pub(super) fn note_looker_at(&self, address: u64) {
+    pub(crate) fn note_looker_at(&self, address: u64) {
         if let Some(index) = self.lane_rooms().and_then(|lanes| lanes.index_at(address)) {
             index.note_looker();
         }
     }
 
-    /// Returns the stamps of an address, to a caller who is in an RCU section, and in the address's lane; notes that it
-    /// looks there, as a lookup would (L5 of `translations::lanes`).
-    #[inline]
-    pub(crate) fn stamps(&self, address: VirtAddr) -> Option<Stamps> {
-        self.note_looker_at(address.get());
-        self.lanes().stamps(address.get())
-    }
-
     /// Notes that a change of a range was announced, where faults go by what earlier ones found.
     #[inline]
-    pub(crate) fn note_change(&self, range: &Range<VirtAddr>) {
+    pub(crate) fn note_change(&self, range: &Range<VirtAddr>, alone: Alone) {
         if D::STAMPS {
-            mutant!(ChangeUnstamped, self.lanes().note_change(&(range.start.get()..range.end.get())) => ());
+            let numbers = range.start.get()..range.end.get();
+            mutant!(ChangeUnstamped, self.lanes().note_change(&numbers, alone) => ());
         }
     }
 

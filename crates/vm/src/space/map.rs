@@ -229,8 +229,10 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let (held, mut reserve) = self.begin_unmapping_with(range, reserve)?;
         let flags = self.with_key(with_account(flags), flags);
         let len = range.len_bytes();
-        let judged = self.check_expansion(flags, len, held.bytes);
-        let judged = judged.and_then(|()| self.check_promise(flags, backing, len, held.accounted_bytes));
+        let judged = match self.check_expansion(flags, len, held.bytes) {
+            Ok(()) => self.check_promise(flags, backing, len, held.accounted_bytes),
+            refused => refused,
+        };
         if let Some(reserve) = reserve.as_mut().filter(|_| judged.is_err() || matches!(backing, Backing::SharedZeros)) {
             reserve.end_edit();
         }
@@ -272,6 +274,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that what a mapping may need is there at all.
+    #[inline(always)]
     fn check_promise(
         &self,
         flags: AreaFlags,

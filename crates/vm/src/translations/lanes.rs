@@ -19,9 +19,10 @@
 //!   lanes that it spans, whatever the range was that emptied it.
 //! * L5 each lane has a *stamp*, and all together have another one, for changes of more than a few. A change of a range
 //!   that faults may have found is announced in its areas, then noted in the stamps of the range's lanes, and only then
-//!   fences and waits for faults. So who finds the same stamps again in an RCU section, having come into the lane, and
-//!   been noted as a looker, before he read them, knows that no change of the lane was announced since, or that it waits
-//!   for his section (`design::recall`).
+//!   fences and waits for faults. The stamp of a CPU's range is raised by who has everything, or the lock of edits
+//!   there. So who finds the same stamps again in an RCU section, having come into the lane, and been noted as a
+//!   looker, before he read them, knows that no change of the lane was announced since, or that it waits for his
+//!   section (`design::recall`).
 //!
 //! # Race: a CPU comes into a lane
 //! ```text
@@ -44,10 +45,10 @@
 //! | a fault looks at a neighbour's root, whose lane is another | it does so only if its area and the pages around it lie in one lane; else, where there is a neighbour, the root is given under the semaphore. A change is awaited in the lanes of all areas that take part, and of the pages around them |
 //!
 //! # Memory
-//! A set for each CPU and two more, each on lines of its own: 32 KiB where there are 384 CPUs. Where the rest has many
-//! sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them, or that has had
-//! one user alone (`space::spreading`). Behind the sets lie words that are the space's own (`space::credits`): frames
-//! hold both, because a space fills a frame itself.
+//! A set for each CPU and two more, each with its stamp on lines of its own: 32 KiB where there are 384 CPUs. Where the
+//! rest has many sets, another 64 KiB. One CPU has none, nor has a space whose mappings lie where Linux puts them, or
+//! that has had one user alone (`space::spreading`). Behind the sets lie words that are the space's own
+//! (`space::credits`): frames hold both, because a space fills a frame itself.
 
 use crate::system::System;
 use crate::translations::frames;
@@ -184,6 +185,15 @@ pub(crate) struct Stamps {
     pub(crate) own: u64,
     /// How many of many lanes.
     pub(crate) common: u64,
+}
+
+/// Where nobody else notes changes beside the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// In no lane: the caller has everything.
+    Everywhere,
+    /// In the CPU's range that it is about, if it is about one, whose lock of edits it has.
+    InALane,
 }
 
 /// Where a CPU walks.
@@ -394,8 +404,8 @@ impl<P: System> Lanes<P> {
         numbers.filter_map(set_of).chain(once(last))
     }
 
-    /// Returns the stamps of an address, if there is more than one lane. Read in an RCU section; what the reader looks up
-    /// afterwards is as new as they are (L5).
+    /// Returns the stamps of an address, if there is more than one lane. Read in an RCU section; what the reader looks
+    /// up afterwards is as new as they are (L5).
     #[inline]
     pub(crate) fn stamps(&self, address: u64) -> Option<Stamps> {
         let row = self.asked()?;
@@ -406,17 +416,21 @@ impl<P: System> Lanes<P> {
 
     /// Notes in the stamps of a range's lanes that a change of the range was announced; called before the fence behind
     /// which the change waits (L5).
-    pub(crate) fn note_change(&self, range: &Range<u64>) {
+    pub(crate) fn note_change(&self, range: &Range<u64>, alone: Alone) {
         let Some(row) = self.asked() else { return };
-        let note = |place: usize| row.stamp(place).note_change();
+        let note = |place: usize, is_alone: bool| match is_alone {
+            true => row.stamp(place).note_change_alone(),
+            false => row.stamp(place).note_change(),
+        };
+        let everywhere = alone == Alone::Everywhere;
         match row.reach(range) {
             Reach::Ranges(first, last) => {
-                (first..=last).for_each(|number| note(row.place_of(number << row.shape.shift)))
+                (first..=last).for_each(|number| note(row.place_of(number << row.shape.shift), true));
             }
             Reach::Granules(first, last) => {
-                (first..=last).for_each(|number| note(row.place_of(number << GRANULE_SHIFT)))
+                (first..=last).for_each(|number| note(row.place_of(number << GRANULE_SHIFT), everywhere));
             }
-            Reach::Users => note(row.place_of_everywhere()),
+            Reach::Users => note(row.place_of_everywhere(), everywhere),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::space::own_lane::OwnLane;
 use crate::space::permit::WritePermit;
 use crate::space::{AreaAt, Space};
 use crate::system::System;
+use crate::translations::lanes::Alone;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::FrameSource;
@@ -165,7 +166,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// As [`Change::announce`], of a change of what faults may have found.
     fn announce_to_all(&self) -> Option<NonNull<Area<P, D>>> {
         let removed = self.announce();
-        self.space.note_change(&announced_range(self.range));
+        let alone = if self.edit_guard.is_some() { Alone::InALane } else { Alone::Everywhere };
+        debug_assert!(self.edit_guard.is_some() || !self.space.lock.is_divided(), "R3 of `ranges`");
+        self.space.note_change(&announced_range(self.range), alone);
         removed
     }
 

@@ -19,6 +19,7 @@ use crate::space::AreaAt;
 use crate::space::map_lock::MapLock;
 use crate::space::permit::WritePermit;
 use crate::system::System;
+use crate::translations::lanes::Alone;
 use faultless_platform::mutant;
 
 impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
@@ -43,7 +44,10 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let announced = mutant!(ProtectUnannounced, AnnouncedTo::All => AnnouncedTo::Nobody);
         if announced.reaches(false) {
             area.begin_change_within(announced_range(range));
-            self.note_change(&announced_range(range));
+            // With the lock of edits, as others note theirs.
+            let edit = if self.has_company() { self.lock.edit(range.start()) } else { None };
+            let alone = if edit.is_some() { Alone::InALane } else { Alone::Everywhere };
+            self.note_change(&announced_range(range), alone);
         }
         D::await_faults(&self, range.addresses());
         let counted = Counted { before: sizes_of(area.flags(), range), after: sizes_of(flags, range) };
