@@ -164,8 +164,6 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         .rare(&["lately"]),
     reviewed("a change is not noted in the stamps", PutBack(M::ChangeUnstamped, "space::lookups")).rare(&["recall"]),
     reviewed("stamps are not compared", PutBack(M::StampsIgnored, "design::recall")).rare(&["recall"]),
-    reviewed("an area that changes is recalled", PutBack(M::RecalledBesideAChange, "design::faultless"))
-        .rare(&["recall"]),
     reviewed("lookup without the index lock", PutBack(M::IndexReadUnlocked, "design::spf_v11")),
     reviewed("update without the index lock", PutBack(M::IndexWrittenUnlocked, "design::spf_v9, design::spf_v11")),
     reviewed("a change does not wait for faults", PutBack(M::FaultsUnawaited, "design::faultless")),

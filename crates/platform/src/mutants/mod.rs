@@ -77,8 +77,6 @@ pub enum Mutant {
     ChangeUnstamped,
     /// A fault recalls an area whatever the stamps are.
     StampsIgnored,
-    /// A fault keeps an area of which a change is announced.
-    RecalledBesideAChange,
     /// A speculative fault looks the index up without its lock.
     IndexReadUnlocked,
     /// A change does not wait for the faults that began before it was announced.
@@ -190,7 +188,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 83] = [
+    pub const ALL: [Self; 82] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -222,7 +220,6 @@ impl Mutant {
         Self::ForgottenLookersUnawaited,
         Self::ChangeUnstamped,
         Self::StampsIgnored,
-        Self::RecalledBesideAChange,
         Self::IndexReadUnlocked,
         Self::FaultsUnawaited,
         Self::AnnouncementIgnored,
@@ -310,7 +307,6 @@ impl Mutant {
             Self::ForgottenLookersUnawaited => "forgotten-lookers-unawaited",
             Self::ChangeUnstamped => "change-unstamped",
             Self::StampsIgnored => "stamps-ignored",
-            Self::RecalledBesideAChange => "recalled-beside-a-change",
             Self::IndexReadUnlocked => "index-read-unlocked",
             Self::FaultsUnawaited => "faults-unawaited",
             Self::AnnouncementIgnored => "announcement-ignored",

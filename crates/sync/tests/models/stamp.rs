@@ -43,12 +43,12 @@ fn shared_of_who_recalls_nothing() -> Shared {
 }
 
 fn change(shared: &Shared) {
-    change_and_note(shared, Stamp::note_change);
+    change_and_note(shared, |stamp| stamp.note_change());
 }
 
 /// As `change`, by a writer who is the only one.
 fn change_alone(shared: &Shared) {
-    change_and_note(shared, Stamp::note_change_alone);
+    change_and_note(shared, |stamp| stamp.note_change_alone());
 }
 
 fn change_and_note(shared: &Shared, note: fn(&Stamp<'_, Loom>)) {

@@ -238,7 +238,7 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     if attempt::lacks_root(&view, fault) {
         view.root = found.give_root(space).ok_or_else(|| found.without_root(space, fault))?;
     }
-    if let Some(stamps) = stamps.filter(|_| mutant!(RecalledBesideAChange, !found.changes => true)) {
+    if let Some(stamps) = stamps.filter(|_| !found.changes) {
         let alike = || space.lanes().stamped_alike(fault.address.get());
         recalled.keep(&stamps, &view, fault.address, alike);
     }

@@ -4,8 +4,8 @@ use super::*;
 
 type D = Faultless<Rwsem<Explore>>;
 
-/// Pages of the area: one that faults are about, and one that is touched first.
-const NR_PAGES: u64 = 2;
+/// Pages of the area: one that is touched first, one that changes, and others.
+const NR_PAGES: u64 = 4;
 /// Mappings after which a CPU that has looked is forgotten: as many as a batch of deferred frees has, and some more.
 const NR_MAPPINGS: u64 = 100;
 
@@ -134,4 +134,39 @@ fn a_cpu_that_was_forgotten_as_a_looker_and_recalls_an_area_is_waited_for() {
         |stage, area| stage.space.munmap(AddressRange::new(VirtAddr::new(area), NR_PAGES * PAGE)).expect("a range"),
         nothing_is_left,
     );
+}
+
+// What two faults find while another page of the area loses a right is gone by for none of that page.
+#[test]
+fn an_area_is_not_recalled_as_it_was_when_a_change_had_begun() {
+    with_instance::<D>(|machine, vm| {
+        let mut step = 1;
+        loop {
+            let (stage, area) = set_up(machine, vm);
+            let page = |number: u64| VirtAddr::new(area + number * PAGE);
+            let policy = Policy::Replay { first: 0, switches: vec![Switch { from: 0, step, to: 1 }] };
+            let run = machine.explore(NR_CPUS, policy, &|cpu| {
+                Explore::enter();
+                match cpu {
+                    0 => stage.space.mprotect(AddressRange::new(page(1), PAGE), Protection::READ).expect("mapped"),
+                    1 => [2, 3].into_iter().for_each(|other| {
+                        _ = stage.space.handle_fault(page(other), Access::Write, Mode::User);
+                    }),
+                    _ => {}
+                }
+                Explore::leave();
+            });
+            run.outcome.as_ref().unwrap_or_else(|failure| panic!("step {step}: {}", failure.message));
+            on_cpu(machine, 1, || {
+                let stored = stage.guests[1].store(page(1), 2);
+                assert!(stored.is_err(), "step {step}: stores are let in");
+            });
+            alone(machine, || drop(stage));
+            step += 1;
+            if step > run.steps[0] {
+                break;
+            }
+        }
+        assert!(step > 40, "{step} orders");
+    });
 }
