@@ -21,6 +21,7 @@ use faultless_vm::{
     AddressRange, Backing, Guest, Limits, MapOptions, MapRequest, PAGE, Placement, PlacementPolicy, Populate,
     Protection, Space, VirtAddr, Vm,
 };
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Barrier;
@@ -42,8 +43,8 @@ const MOST: [(&str, [(u64, u64); CALLS.len()]); 8] = [
     ("spf-v9", [(1_060, 1_745), (965, 1_220), (1_890, 2_065), (1_060, 1_745), (1_150, 1_725)]),
     ("spf-v11", [(1_060, 1_745), (965, 1_220), (1_890, 2_065), (1_060, 1_745), (1_150, 1_725)]),
     ("vma-lock", [(1_050, 1_745), (975, 1_230), (1_900, 2_065), (1_050, 1_745), (1_150, 1_725)]),
-    ("faultless-queued", [(980, 1_690), (1_020, 1_275), (1_890, 2_070), (980, 1_690), (1_150, 1_730)]),
-    ("faultless", [(1_215, 1_920), (1_180, 1_430), (2_135, 2_310), (1_210, 1_920), (1_390, 1_970)]),
+    ("faultless-queued", [(980, 1_690), (1_010, 1_270), (1_890, 2_065), (980, 1_690), (1_145, 1_725)]),
+    ("faultless", [(1_210, 1_920), (1_170, 1_425), (2_135, 2_310), (1_210, 1_920), (1_390, 1_970)]),
     (IN_COMPANY, [(2_880, 0), (2_990, 0), (4_150, 0), (2_880, 0), (2_830, 0)]),
 ];
 /// What a build of more codegen units may take more: less is inlined.
@@ -60,8 +61,8 @@ fn page_at(start: u64) -> AddressRange {
     AddressRange::new(VirtAddr::new(start), PAGE)
 }
 
-fn map<D: Design<Native>>(space: &Space<Native, D>, start: u64) {
-    map_at(space, Placement::Fixed(VirtAddr::new(start)));
+fn map<D: Design<Native>>(space: &Space<Native, D>, start: u64) -> u64 {
+    map_at(space, Placement::Fixed(VirtAddr::new(start)))
 }
 
 fn map_at<D: Design<Native>>(space: &Space<Native, D>, placement: Placement) -> u64 {
@@ -76,6 +77,32 @@ fn map_at<D: Design<Native>>(space: &Space<Native, D>, placement: Placement) -> 
     space.mmap(&request).expect("room").get()
 }
 
+/// Makes the calls of all rounds, on the page that `map` maps and notes in `place`, and `before` each of them does
+/// something else; those of the later rounds are counted.
+fn count_rounds<D: Design<Native>>(
+    guest: &Guest<'_, Native, D>,
+    counted: &str,
+    before: impl Fn(),
+    (map, place): (impl Fn(), &Cell<u64>),
+) {
+    let space = guest.space();
+    for round in 0..2 * NR_ROUNDS {
+        let call = |name: &str, act: &mut dyn FnMut()| {
+            before();
+            let is_counted = round >= NR_ROUNDS && (counted == "all" || counted == name);
+            if is_counted { faultless_measured(act) } else { act() }
+        };
+        call("mmap", &mut || map());
+        let start = place.get();
+        assert_eq!(guest.store(VirtAddr::new(start), 1).map(|taken| taken.count), Ok(1));
+        call("mprotect", &mut || space.mprotect(page_at(start), Protection::READ).expect("mapped"));
+        call("munmap", &mut || space.munmap(page_at(start)).expect("room"));
+        call("mmap again", &mut || map());
+        let start = place.get();
+        call("munmap untouched", &mut || space.munmap(page_at(start)).expect("room"));
+    }
+}
+
 fn run<D: Design<Native>>(nr_beside: u64, counted: &str) {
     let region = HostRegion::reserve(1 << 30).expect("the host has room");
     Machine::new(1).attach(|| {
@@ -85,26 +112,17 @@ fn run<D: Design<Native>>(nr_beside: u64, counted: &str) {
         let space = vm.create_space(Limits::default()).expect("room");
         let guest = Guest::new(&space);
         // One page in every four, and the page that is counted in between.
-        (0..nr_beside).for_each(|number| map(&space, BASE + number * 4 * PAGE));
+        (0..nr_beside).for_each(|number| _ = map(&space, BASE + number * 4 * PAGE));
         let start = BASE + (nr_beside / 2 * 4 + 2) * PAGE;
         let elsewhere = BASE + (nr_beside / 8 * 4 + 2) * PAGE;
-        for round in 0..2 * NR_ROUNDS {
-            let call = |name: &str, act: &mut dyn FnMut()| {
-                // The call before was elsewhere: each finds its own way.
-                if nr_beside != 0 {
-                    map(&space, elsewhere);
-                    space.munmap(page_at(elsewhere)).expect("room");
-                }
-                let is_counted = round >= NR_ROUNDS && (counted == "all" || counted == name);
-                if is_counted { faultless_measured(act) } else { act() }
-            };
-            call("mmap", &mut || map(&space, start));
-            assert_eq!(guest.store(VirtAddr::new(start), 1).map(|taken| taken.count), Ok(1));
-            call("mprotect", &mut || space.mprotect(page_at(start), Protection::READ).expect("mapped"));
-            call("munmap", &mut || space.munmap(page_at(start)).expect("room"));
-            call("mmap again", &mut || map(&space, start));
-            call("munmap untouched", &mut || space.munmap(page_at(start)).expect("room"));
-        }
+        // The call before was elsewhere: each finds its own way.
+        let before = || {
+            if nr_beside != 0 {
+                map(&space, elsewhere);
+                space.munmap(page_at(elsewhere)).expect("room");
+            }
+        };
+        count_rounds(&guest, counted, before, (|| _ = map(&space, start), &Cell::new(start)));
     });
 }
 
@@ -129,19 +147,9 @@ fn run_in_company<D: Design<Native>>(semaphore: GenerationOf<Native, D>, counted
         assert_eq!(guest.store(VirtAddr::new(here), 1).map(|taken| taken.count), Ok(1));
         space.munmap(page_at(here)).expect("room");
         meet.wait();
-        let rounds = if thread == 0 { 0..2 * NR_ROUNDS } else { 0..0 };
-        for round in rounds {
-            let call = |name: &str, act: &mut dyn FnMut()| {
-                let is_counted = round >= NR_ROUNDS && (counted == "all" || counted == name);
-                if is_counted { faultless_measured(act) } else { act() }
-            };
-            let mut start = 0;
-            call("mmap", &mut || start = map_at(&space, Placement::Anywhere));
-            assert_eq!(guest.store(VirtAddr::new(start), 1).map(|taken| taken.count), Ok(1));
-            call("mprotect", &mut || space.mprotect(page_at(start), Protection::READ).expect("mapped"));
-            call("munmap", &mut || space.munmap(page_at(start)).expect("room"));
-            call("mmap again", &mut || start = map_at(&space, Placement::Anywhere));
-            call("munmap untouched", &mut || space.munmap(page_at(start)).expect("room"));
+        if thread == 0 {
+            let place = Cell::new(0);
+            count_rounds(&guest, counted, || (), (|| place.set(map_at(&space, Placement::Anywhere)), &place));
         }
         meet.wait();
         drop(guest);

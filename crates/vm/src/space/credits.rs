@@ -265,6 +265,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
+/// As [`Space::at_most`], where CPUs hold credits; apart, so that the checks of a space without them are inlined.
 #[inline(never)]
 fn at_most_beside_purses<P: System>(row: &Row<'_, P>, quantity: Quantity) -> u64 {
     row.credit(quantity).at_most(P::cpu())

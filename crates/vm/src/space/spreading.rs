@@ -45,7 +45,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     fn make_lanes(&self) -> Result<(), OutOfFrames> {
         let Some(spread) = spread::<P, D>(&self.limits) else { return Ok(()) };
-        let Some(row) = self.lanes().prepare(self.memory(), &spread, self.vm().fresh_root())? else { return Ok(()) };
+        // As good as any number that nobody has.
+        let number = self.vm().fresh_root();
+        let Some(row) = self.lanes().prepare(self.memory(), &spread, number)? else { return Ok(()) };
         if !D::Lock::DIVIDES {
             self.lanes().publish(row);
             return Ok(());

@@ -249,11 +249,11 @@ type Take<P> = fn(&<P as System>::Frames, Option<Holds>) -> Result<Pfn, OutOfFra
 impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// First address behind those that the tree has a place for; of those of 64 bits the lower half.
     pub(crate) const END: u64 = if HEIGHT == OF_FORMAT { USER_END.next_power_of_two() } else { reach(HEIGHT) };
-    /// The root's level.
     /// What an entry of the root spans.
     pub(crate) const TOP_SPAN: u64 = span(Self::TOP);
     /// Bytes that a table above the leaf tables spans, the lowest.
     pub(crate) const SPAN_ABOVE_LEAVES: u64 = span(3);
+    /// The root's level.
     const TOP: u32 = if HEIGHT == OF_FORMAT { P::Format::LEVELS } else { HEIGHT };
     /// What the tables above the leaves are; nothing of a tree that always lies in normal memory.
     const UPPER: Option<Holds> = if HEIGHT == OF_FORMAT { Some(Holds::UpperTable) } else { None };
