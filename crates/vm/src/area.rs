@@ -11,7 +11,7 @@
 //! * I3 the reverse-map root goes from 0 to a value once, under the lock that the design names, and stays.
 //! * I4 where faults give roots without the space's lock ([`Design::ROOTS_FREELY`]), a writer pins the absence of a
 //!   root before it relies on it ([`Area::view_pinned`]); from then on only holders of the lock give the area one,
-//!   unless the writer unpins it while it keeps faults out ([`Area::unpin_root`]).
+//!   until the last change of a call that changes flags, which relies on it no longer ([`Area::unpin_root`]).
 //! * I5 while the area holds an address, the address shows the same page of what stands behind the area: cuts and joins
 //!   move the bounds, but not `first_page`, where page 0 would lie. So a reader that gets one bound from before and one
 //!   from after a change of other addresses still finds the right page.
@@ -90,10 +90,10 @@ impl<P: System, D: Design<P>> Area<P, D> {
         if D::ROOTS_FREELY { AreaView { root: self.pinned_root(), ..view } } else { view }
     }
 
-    /// Lets faults without the space's lock give the area a root again. Inside `begin_change` .. `end_change`, with
-    /// faults kept out, by who has the write lock and relies on the absence of a root no longer.
+    /// Lets faults without the space's lock give the area a root again; under the write lock, by a call that decides
+    /// nothing by its absence any more.
     pub(crate) fn unpin_root(&self) {
-        // Relaxed: as in `pinned_root`; nobody else writes the word of an area that is changing.
+        // Relaxed: as in `pinned_root`; of a pinned root nobody writes the word but who has the lock.
         if D::ROOTS_FREELY && self.root.load(Ordering::Relaxed) == ROOT_PINNED {
             self.root.store(0, Ordering::Relaxed);
         }

@@ -386,10 +386,10 @@ fn faultless_costs_what_its_table_says() {
         &[
             ("fault", [51, 1, 4, 1]),
             ("mmap", [41, 3, 2, 8]),
-            ("mprotect", [80, 4, 4, 7]),
-            ("mprotect back", [75, 5, 4, 7]),
+            ("mprotect", [83, 4, 4, 7]),
+            ("mprotect back", [77, 6, 4, 7]),
             ("madvise dontneed", [14, 4, 0, 4]),
-            ("mremap move", [285, 7, 18, 14]),
+            ("mremap move", [285, 8, 18, 14]),
             ("munmap", [46, 4, 3, 8]),
             ("brk up", [48, 3, 2, 9]),
             ("brk down", [51, 4, 3, 9]),

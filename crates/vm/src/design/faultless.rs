@@ -50,6 +50,7 @@
 //! | a guard is set (MADV_GUARD_INSTALL) beside a fault | it is swapped in: what the fault put there is found and dropped |
 //! | a fault under the semaphore fills the same entry | it does so by the same compare-and-swap ([`Design::FILLS_FREELY`]) |
 //! | a fault gives the area its first root beside a writer who reads that there is none | the writer pins that by compare-and-swap before it relies on it, as the fault gives the root by one: one comes first (I4 of `area`) |
+//! | a fault finds the new rights of one area while the call has others before it, which it may join with that one | the pin stays until the call's last change: the first store goes to the semaphore, behind the call |
 //! | a fault takes a neighbour's root beside a change of the neighbour | it looks for an announcement there, as in its own area; so neither changes before its section ends |
 //! | two faults give neighbours their first roots | each may find none at the other: the areas get two roots, as under the shared semaphore, and are not joined later |
 //! | a CPU that the address's lane does not know | it faults under the semaphore |

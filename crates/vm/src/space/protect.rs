@@ -179,7 +179,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             }
             let end = entry.end.min(range.end());
             if let Some(part) = PageRange::between(entry.start.max(position), end) {
-                self.reflag_part(&entry, part, flags_of)?;
+                self.reflag_part(&entry, (part, range), flags_of)?;
             }
             position = end;
             if position == range.end() {
@@ -200,17 +200,17 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             let entry = self.containing(position).ok_or(unmapped)?;
             let end = entry.end.min(range.end());
             let part = PageRange::between(position, end).ok_or(unmapped)?;
-            self.reflag_part(&entry, part, flags_of)?;
+            self.reflag_part(&entry, (part, range), flags_of)?;
             position = end;
         }
         Ok(())
     }
 
-    /// Changes the flags of a part of one area.
+    /// Changes the flags of a part of one area, which lies in the range that the call is about.
     fn reflag_part(
         self,
         entry: &AreaAt<'_, P, D>,
-        part: PageRange,
+        (part, range): (PageRange, PageRange),
         flags_of: &FlagsOf<'_, P>,
     ) -> Result<(), CallError> {
         let area = entry.area();
@@ -226,10 +226,12 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
                 self.protect_entries(part, &view, area.object());
             }
         };
+        // Whoever finds the new rights then comes behind all of the call, which relies on no root any more.
+        let is_last = part.end() == range.end();
         if (old.start, old.end) == (view.start, view.end) && !self.may_join_a_neighbour(&view) {
-            self.reflag_in_place((area, part), flags, translations);
+            self.reflag_in_place((area, part), flags, is_last, translations);
         } else {
-            self.reflag_cut(area.behind().clone(), &view, translations)?;
+            self.reflag_cut((area.behind().clone(), &view), is_last, translations)?;
         }
         // On Linux its pages are made now, before the next area has its turn, which may join one with this root or
         // none.
@@ -241,9 +243,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         Ok(())
     }
 
-    /// Changes the flags of a part that is cut out of its area, or joined with a neighbour: it becomes `view`.
+    /// Changes the flags of a part that is cut out of its area, or joined with a neighbour: it becomes `view`. Behind
+    /// the last change of a call, faults may give its areas roots again.
     #[inline(never)]
-    fn reflag_cut(self, behind: Behind<P>, view: &AreaView<P>, translations: impl FnOnce()) -> Result<(), CallError> {
+    fn reflag_cut(
+        self,
+        (behind, view): (Behind<P>, &AreaView<P>),
+        is_last: bool,
+        translations: impl FnOnce(),
+    ) -> Result<(), CallError> {
         let Some(part) = PageRange::between(view.start, view.end) else { return Ok(()) };
         let mut change = self.unprepared(part, None);
         change.fill(Some(NewArea { view: *view, behind, join: Join::Allowed }))?;
@@ -253,6 +261,9 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             return Err(self.refuse_cuts(nr_added, part.start()));
         }
         mutant!(ProtectUnannounced => change.leave_unannounced());
+        if is_last {
+            change.note_last_of_call();
+        }
         change.commit(translations);
         Ok(())
     }

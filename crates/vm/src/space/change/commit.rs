@@ -128,6 +128,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             if let Some(piece) = place
                 && (self.announced.reaches(false) || piece.is_fresh)
             {
+                if self.is_the_calls_last {
+                    piece.area().unpin_root();
+                }
                 piece.area().end_change();
             }
             *place = None;

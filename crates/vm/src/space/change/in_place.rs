@@ -34,11 +34,13 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     }
 
     /// Gives an area that `range` is all of other flags, and `translations` adapts the page tables, while faults keep
-    /// out of it. No neighbour may be joined with what it becomes.
+    /// out of it. No neighbour may be joined with what it becomes. Behind the last change of a call, faults may give it
+    /// a root again.
     pub(in crate::space) fn reflag_in_place(
         self,
         (area, range): (&Area<P, D>, PageRange),
         flags: AreaFlags,
+        is_last: bool,
         translations: impl FnOnce(),
     ) {
         let announced = mutant!(ProtectUnannounced, AnnouncedTo::All => AnnouncedTo::Nobody);
@@ -58,7 +60,9 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         }
         translations();
         if announced.reaches(false) {
-            area.unpin_root();
+            if is_last {
+                area.unpin_root();
+            }
             area.end_change();
         }
     }

@@ -148,6 +148,8 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     hole: Option<Range<u64>>,
     /// Whether other CPUs may be using what the change, in force, has taken away.
     may_be_in_use: bool,
+    /// Whether its call relies on the absence of roots no longer when the change ends (I4 of `area`).
+    is_the_calls_last: bool,
     /// The one area that takes part, if it is one.
     only: Option<AreaAt<'a, P, D>>,
     before: Sizes,
@@ -221,6 +223,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             span: (range.start().get(), range.end().get()),
             hole: None,
             may_be_in_use: true,
+            is_the_calls_last: false,
             only: None,
             before: Sizes::default(),
         }
@@ -232,6 +235,11 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     #[cfg(feature = "mutants")]
     pub(super) fn leave_unannounced(&mut self) {
         self.announced = AnnouncedTo::Nobody;
+    }
+
+    /// Says that its call decides nothing more by roots: when the change ends, faults may give its areas roots again.
+    pub(super) fn note_last_of_call(&mut self) {
+        self.is_the_calls_last = true;
     }
 
     /// Returns what is free around the range, and it, as soon as the change is in force; nothing if others, who edit
