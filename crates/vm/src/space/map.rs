@@ -166,8 +166,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks what a mapping's flags and object allow together.
+    #[inline]
     fn check_kind(&self, request: &MapRequest<'_, P>) -> Result<(), CallError> {
         let is_shared = request.flags().contains(AreaFlags::SHARED);
+        let is_usual = matches!(request.backing, Backing::Anonymous) && !is_shared;
+        if is_usual { Ok(()) } else { self.check_unusual_kind(request, is_shared) }
+    }
+
+    fn check_unusual_kind(&self, request: &MapRequest<'_, P>, is_shared: bool) -> Result<(), CallError> {
         match request.backing {
             Backing::Object(handle, offset) => {
                 check_offset(offset, request.len_bytes)?;

@@ -38,18 +38,24 @@ pub(super) struct RemovedBytes {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that `added` bytes more of an area with `flags` may be mapped, after `removed` ones have gone
     /// (RLIMIT_AS, RLIMIT_DATA).
+    #[inline]
     pub(super) fn check_expansion(&self, flags: AreaFlags, added: u64, removed: u64) -> Result<(), CallError> {
         self.check_expansion_after(flags, added, RemovedBytes { bytes: removed, data_bytes: removed })
     }
 
     /// As [`Space::check_expansion`], where it is known how much of what goes is data.
-    #[inline(always)]
+    #[inline]
     pub(super) fn check_expansion_after(
         &self,
         flags: AreaFlags,
         added: u64,
         removed: RemovedBytes,
     ) -> Result<(), CallError> {
+        let is_unlimited = self.limits.address_space_bytes & self.limits.data_bytes == u64::MAX;
+        if is_unlimited { Ok(()) } else { self.check_limited_expansion(flags, added, removed) }
+    }
+
+    fn check_limited_expansion(&self, flags: AreaFlags, added: u64, removed: RemovedBytes) -> Result<(), CallError> {
         let exceeds = |quantity, gone: u64, limit: u64| {
             let is_small = || (self.at_most(quantity) + added).saturating_sub(gone) / PAGE <= limit / PAGE;
             limit != u64::MAX && !self.is_allowed(is_small)
@@ -65,10 +71,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Checks that `added` bytes of an area with `flags` may be locked at once (RLIMIT_MEMLOCK).
+    #[inline]
     pub(super) fn check_lock(&self, flags: AreaFlags, added: u64) -> Result<(), CallError> {
+        if flags.contains(AreaFlags::LOCKED) { self.check_more_locked(added) } else { Ok(()) }
+    }
+
+    fn check_more_locked(&self, added: u64) -> Result<(), CallError> {
         let limit_bytes = self.limits.lock_bytes;
-        let is_free = !flags.contains(AreaFlags::LOCKED) || self.has(Privileges::UNLIMITED_LOCKS);
-        if is_free || self.is_allowed(|| (self.charged_locks() + added) / PAGE <= limit_bytes / PAGE) {
+        if self.has(Privileges::UNLIMITED_LOCKS)
+            || self.is_allowed(|| (self.charged_locks() + added) / PAGE <= limit_bytes / PAGE)
+        {
             return Ok(());
         }
         Err(CallError::OverLockLimitNow { limit_bytes })

@@ -48,6 +48,7 @@ pub(super) struct Removal<'a, P: System, D: Design<P>> {
 
 impl<P: System, D: Design<P>> Removal<'_, P, D> {
     /// Finishes it. `pause` is called between one page table that holds pages and the next.
+    #[inline(always)]
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
         space.zap_and_prune(self.range, self.hole, pause);
         drop(self.removed);
