@@ -301,6 +301,24 @@ for_each_design!(only_private_memory_lacks_a_root_at_its_first_store, D, {
     });
 });
 
+// Three areas that a cut leaves, one that changes as a whole, and one that two become again.
+for_each_design!(areas_whose_rights_have_changed_get_their_roots_as_others_do, D, {
+    with_world::<D>(|world| {
+        let nr_missed = || world.vm.events().total(Event::SpfVmaNoanon);
+        let scene = world.scene("wwwww.ww.ww", "");
+        let _second = Guest::new(&scene.space);
+        for (pages, rights) in [(2..3, READ), (6..8, READ), (6..8, RW), (9..10, READ), (9..10, RW)] {
+            scene.protect(pages, rights).expect("mapped");
+        }
+        for (value, page) in (1..).zip([0, 4, 7, 10]) {
+            scene.put(page, value);
+        }
+        let gives_none = D::NAME != "mmap-sem" && !D::ROOTS_FREELY;
+        assert_eq!(nr_missed() != 0, gives_none, "{} first stores under the lock", nr_missed());
+        scene.after("wwrww.ww.ww", "1...2..3..4");
+    });
+});
+
 for_each_design!(a_range_that_wraps_is_no_source_of_a_move, D, {
     with_world::<D>(|world| {
         let remap = |old_len_bytes, new_len_bytes| RemapRequest {
