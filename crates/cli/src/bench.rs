@@ -21,6 +21,7 @@ use indicatif::ProgressBar;
 use crate::bench_args::{BenchArgs, Pin, draws, progress_bar};
 use crate::choose;
 use crate::choose::{designs, distinct, known};
+use crate::foreign::{self, Alone};
 use crate::message::{Color, Failure, Tone, say};
 use crate::nearest::unknown;
 use crate::output::INTERRUPTED;
@@ -29,7 +30,7 @@ use crate::{high, kmap, rwsem};
 /// Runs the subcommand.
 pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     if args.workloads == [kmap::NAME] {
-        return run_alone(args, (kmap::NAME, "maps frames that have no address, and unmaps them"), kmap::run, color);
+        return run_alone(args, Alone::Kmap, (kmap::NAME, kmap::ABOUT), kmap::run, color);
     }
     if args.high.is_any() {
         let [_] = args.workloads.as_slice() else {
@@ -40,7 +41,8 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
                 "of the flags of kmap and rwsem, --scheme and --slots alone go with --tables, --pages and their like",
             ));
         }
-        return run_alone(args, (&args.spelled(), "runs with its tables or pages in high memory"), high::run, color);
+        let named = (args.spelled(), "runs with its tables or pages in high memory");
+        return run_alone(args, Alone::High, (&named.0, named.1), high::run, color);
     }
     if args.kmap.is_any() {
         return Err(Failure::usage(
@@ -48,7 +50,7 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
         ));
     }
     if args.workloads == [rwsem::NAME] {
-        return run_alone(args, (rwsem::NAME, "takes and releases a semaphore"), rwsem::run, color);
+        return run_alone(args, Alone::Rwsem, (rwsem::NAME, rwsem::ABOUT), rwsem::run, color);
     }
     if args.rwsem.is_any() {
         return Err(Failure::usage(
@@ -75,6 +77,7 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
 /// Measures something by itself, which is no workload of an address space: its name, and what it does.
 fn run_alone(
     args: &BenchArgs,
+    alone: Alone,
     (name, does): (&str, &str),
     run: fn(&BenchArgs, &MachineChoice, &[usize], Color) -> Result<ExitCode, Failure>,
     color: Color,
@@ -82,7 +85,8 @@ fn run_alone(
     if args.list {
         return Ok(writeln!(io::stdout().lock(), "{name:<18} {does}").map(|()| ExitCode::SUCCESS)?);
     }
-    if args.spread.is_some() && ![kmap::NAME, rwsem::NAME].contains(&name) {
+    foreign::refuse(args, alone, name)?;
+    if args.spread.is_some() && alone == Alone::High {
         return Err(Failure::usage(format_args!(
             "--spread is for workloads of the virtual memory, {} and {}, not for {name} as it is measured here",
             kmap::NAME,
@@ -198,6 +202,9 @@ fn workload_names() -> impl Iterator<Item = &'static str> + Clone {
 
 fn misnamed(error: &SpecError) -> Failure {
     match error {
+        SpecError::Unknown(name) if [kmap::NAME, rwsem::NAME].contains(&name.as_str()) => Failure::usage(format_args!(
+            "{name} is no workload of an address space: it is measured by itself, so name it alone"
+        )),
         SpecError::Unknown(name) => Failure::usage(unknown("workload", name, workload_names())),
         other => Failure::usage(other),
     }

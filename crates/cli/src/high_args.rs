@@ -3,10 +3,8 @@
 use clap::{Args, ValueEnum};
 use faultless_bench::high::{Brief, Lies, Memory};
 use faultless_kmap::Costs;
-use faultless_kmap::registry::SCHEMES;
 use faultless_plan::Pace;
 
-use crate::choose::known;
 use crate::kmap_args::KmapArgs;
 use crate::message::Failure;
 use crate::size;
@@ -122,10 +120,7 @@ impl HighArgs {
         if lies == Lies::default() {
             return Ok(Vec::new());
         }
-        let schemes = match kmap.named() {
-            [all] if all == "all" => known("scheme", &[], SCHEMES.to_vec()),
-            named => known("scheme", named, SCHEMES.to_vec()),
-        }?;
+        let schemes = kmap.schemes()?;
         let boundary_bytes = self.boundary;
         let of = |scheme| {
             let (slots, costs) = (kmap.nr_slots(), Costs::default());

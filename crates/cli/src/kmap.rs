@@ -23,6 +23,9 @@ use crate::output::{Table, exit_code};
 /// The workload's name.
 pub const NAME: &str = "kmap";
 
+/// What it does.
+pub const ABOUT: &str = "maps frames that have no address, and unmaps them";
+
 /// Why it needs a machine.
 pub const NEEDS_MACHINE: &str =
     "kmap needs a simulated machine, because this one's kernel has maps of its own; add for example --machine numaq-16";

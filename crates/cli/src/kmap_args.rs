@@ -84,11 +84,6 @@ impl KmapArgs {
         .concat()
     }
 
-    /// Returns the schemes as they were given.
-    pub fn named(&self) -> &[String] {
-        &self.scheme
-    }
-
     /// Returns the slots of a pool.
     pub fn nr_slots(&self) -> usize {
         self.slots.unwrap_or(1024) as usize
@@ -128,9 +123,7 @@ impl KmapArgs {
 
     /// Returns the schemes that were asked for.
     pub fn schemes(&self) -> Result<Vec<String>, Failure> {
-        match self.scheme.as_slice() {
-            [all] if all == "all" => known("scheme", &[], SCHEMES.to_vec()),
-            named => known("scheme", named, SCHEMES.to_vec()),
-        }
+        let has_all = self.scheme.iter().any(|scheme| scheme == "all");
+        known("scheme", if has_all { &[] } else { &self.scheme }, SCHEMES.to_vec())
     }
 }

@@ -14,6 +14,7 @@ use faultless_workloads::WORKLOADS;
 use crate::message::Failure;
 use crate::output::print_as;
 use crate::table::{self, Format};
+use crate::{kmap, rwsem};
 
 /// The arguments of the lists.
 #[derive(Args)]
@@ -38,7 +39,14 @@ pub fn workloads(args: &ListArgs) -> Result<ExitCode, Failure> {
     let rows = WORKLOADS.iter().map(|workload| {
         [workload.name, workload.about, workload.operation, workload.flags.names(), workload.source].map(str::to_owned)
     });
-    List { headings: ["workload", "does", "operation", "flags", "source"], rows: rows.collect() }.print(args)
+    List { headings: ["workload", "does", "operation", "flags", "source"], rows: rows.collect() }.print(args)?;
+    if args.format == Format::Human && args.out.is_none() {
+        println!("\n`faultless bench` measures two more things, each named alone:");
+        for (name, about) in [(rwsem::NAME, rwsem::ABOUT), (kmap::NAME, kmap::ABOUT)] {
+            println!("{name:<5}  {about}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Lists the designs.

@@ -15,6 +15,7 @@ mod curves;
 mod date;
 mod duration;
 mod fit;
+mod foreign;
 mod high;
 mod high_args;
 mod install;

@@ -23,6 +23,9 @@ use crate::rwsem_grid;
 /// The workload's name.
 pub const NAME: &str = "rwsem";
 
+/// What it does.
+pub const ABOUT: &str = "takes and releases a semaphore";
+
 /// How long a run is on a simulated machine, and on this one, unless told.
 const SIMULATED_NS: u64 = 2_000_000;
 const NATIVE_NS: u64 = 200_000_000;

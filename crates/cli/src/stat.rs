@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use faultless_bench::high::Memory;
+use faultless_bench::high::{self, Memory};
 use faultless_bench::measure::{self, Mode, PlacementPolicy};
 use faultless_bench::report::stat::{Parts, StatReport, human, markdown, result_set};
 use faultless_bench::stat::{self, Locks, NO_DESIGN, StatArm, StatOutcome, StatSetup, Subject, Tap};
@@ -66,8 +66,9 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "EVENTS", default_value = events::DEFAULT, hide_default_value = true)]
     event: Vec<String>,
 
-    /// Designs to count under, one block for each; vma-lock unless named. Example: --design spf-v11,linux
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_DESIGN)]
+    /// Designs to count under, one block for each; vma-lock unless named, and mmap-sem with --tables, --pages and their
+    /// like. Example: --design spf-v11,linux
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     design: Vec<String>,
 
     /// Semaphores beneath the designs. Example: --semaphore rwsem-2012
@@ -184,7 +185,13 @@ fn setup(
             "--placement is for workloads: a trace says where everything lies, and kernel maps have no choice",
         ));
     }
-    let designs = if is_maps { vec![NO_DESIGN.to_owned()] } else { known("design", &args.design, designs())? };
+    let designs = match args.design.as_slice() {
+        _ if is_maps => vec![NO_DESIGN.to_owned()],
+        // As `bench` has it: schemes whose maps sleep run under that one alone.
+        [] if args.high.is_any() => vec![high::DESIGN.to_owned()],
+        [] => vec![DEFAULT_DESIGN.to_owned()],
+        asked => known("design", asked, designs())?,
+    };
     measure::check_designs(&machine, &designs).map_err(Failure::usage)?;
     let has_choice = args.event.iter().any(|event| event != events::DEFAULT);
     let events = if is_maps && !has_choice { Vec::new() } else { events };
@@ -234,6 +241,9 @@ fn kernel_maps(args: &StatArgs, machine: &MachineChoice) -> Result<Vec<Subject>,
         return Err(Failure::usage(
             "--tables, --pages and their like, and --pace, are for a workload on a simulated machine, not for kmap",
         ));
+    }
+    if !args.design.is_empty() || !args.semaphore.is_empty() {
+        return Err(Failure::usage("--design and --semaphore are not for kmap: kernel maps stand by themselves"));
     }
     let load = args.kmap.load(args.processes, args.duration)?;
     let of = |scheme: String| {

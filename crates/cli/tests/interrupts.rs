@@ -85,6 +85,15 @@ fn a_replay_keeps_its_whole_passes_in_every_format() {
 }
 
 #[test]
+fn a_simulated_bench_begins_no_run_behind_an_interrupt() {
+    let line = "bench malloc1 --design mmap-sem --machine skylake-192 --cpus 8 -r 4000 -d 100us --jobs 2 --format json";
+    let set = json(&interrupted(&line.split(' ').collect::<Vec<_>>()));
+    assert_eq!(set["interrupted"], true, "{set}");
+    let samples = set["results"][0]["samples"].as_array().unwrap().len();
+    assert!((1..4000).contains(&samples), "{samples} runs were measured");
+}
+
+#[test]
 fn a_simulated_replay_keeps_its_whole_passes() {
     let args = ["--machine", "skylake-192", "--cpus", "2", "--jobs", "2", "--format", "json"];
     let set = json(&interrupted(&[&REPLAY[..], &args].concat()));

@@ -285,7 +285,7 @@ fn published_tables_are_listed_and_found_by_their_beginning() {
 
 #[test]
 fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
-    let words = "bench kmap --scheme all --machine numaq-16 --cpus 1,4 --frames 300 --slots 64 --hold 1us -d 1ms -r 2 --format json";
+    let words = "bench kmap --scheme pool,all --machine numaq-16 --cpus 1,4 --frames 300 --slots 64 --hold 1us -d 1ms -r 2 --format json";
     let set = json(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
     let results = set["results"].as_array().expect("results");
     assert_eq!(results.len(), 16, "eight schemes, two numbers of CPUs");
@@ -307,6 +307,31 @@ fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
     );
     let unknown = output(faultless(&["bench", "kmap", "--scheme", "pol", "--machine", "numaq-16"]));
     assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("pool"), "{}", stderr(&unknown));
+}
+
+#[test]
+fn a_flag_that_would_change_nothing_is_refused_by_its_name() {
+    let of_maps = "--design vma-lock|--semaphore handoff|--ceiling|--at-most 1ms|--grid|--readers 3:1|--tables high";
+    let of_semaphores = "--design vma-lock|--ceiling|--at-most 1ms|--processes|--pin|--memory 1G|--variant anon";
+    let of_tables = "--ceiling|--at-most 1ms|--placement spread|--filter c|--memory 1G";
+    let measured = [("kmap", of_maps), ("rwsem", of_semaphores), ("compile --tables high", of_tables)];
+    for (name, flags) in measured {
+        for flag in flags.split('|') {
+            let words = format!("bench {name} --machine numaq-16 --cpus 2 -r 1 {flag}");
+            let refused = output(faultless(&words.split(' ').collect::<Vec<_>>()));
+            let said = stderr(&refused);
+            assert_eq!(refused.status.code(), Some(2), "{words}: {said}");
+            assert!(said.contains(flag.split(' ').next().expect("a word")), "{words}: {said}");
+        }
+    }
+    for alone in ["kmap", "rwsem"] {
+        let refused = output(faultless(&["bench", "malloc1", alone]));
+        assert!(refused.status.code() == Some(2) && stderr(&refused).contains("name it alone"), "{}", stderr(&refused));
+    }
+    let refused = output(faultless(&["stat", "kmap", "--machine", "numaq-16", "--design", "vma-lock"]));
+    assert!(refused.status.code() == Some(2) && stderr(&refused).contains("--design"), "{}", stderr(&refused));
+    let listed = stdout(&output(faultless(&["workloads"])));
+    assert!(listed.contains("\nrwsem ") && listed.contains("\nkmap "), "{listed}");
 }
 
 #[test]
@@ -342,7 +367,7 @@ fn callers(table: &str, lock: &str) -> Vec<(String, u64)> {
 
 #[test]
 fn the_pool_s_lock_is_shown_with_its_two_callers() {
-    for subject in ["kmap --scheme pool -d 1ms", "compile --tables high --scheme pool --design mmap-sem"] {
+    for subject in ["kmap --scheme pool -d 1ms", "compile --tables high --scheme pool"] {
         let words = format!("stat --locks {subject} --machine numaq-16 --cpus 2");
         let table = stdout(&output(faultless(&words.split(' ').collect::<Vec<_>>())));
         let mut found = callers(&table, "kmap_lock");

@@ -252,6 +252,10 @@ fn run_simulated(setup: &BenchSetup, machine: &MachineSpec, progress: &dyn Fn(us
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
     let tasks = under_seeds(arms.len(), seeds);
     let run = |&(arm, seed): &(usize, u64)| {
+        // Setting up takes most of a short run, and would go on for all that are left.
+        if has_interrupt() {
+            return Err(MeasureError::Interrupted);
+        }
         let drawn = setup.draws.as_ref().map(|draws| draws.machine(seed.wrapping_sub(setup.seed) as usize));
         let machine = drawn.as_ref().unwrap_or(machine);
         let simulated = once_simulated(machine, &setup.job(&arms[arm]), seed, &has_interrupt);
