@@ -32,6 +32,9 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
     if args.workloads == [kmap::NAME] {
         return run_alone(args, Alone::Kmap, (kmap::NAME, kmap::ABOUT), kmap::run, color);
     }
+    if args.workloads == [rwsem::NAME] {
+        return run_alone(args, Alone::Rwsem, (rwsem::NAME, rwsem::ABOUT), rwsem::run, color);
+    }
     if args.high.is_any() {
         let [_] = args.workloads.as_slice() else {
             return Err(Failure::usage("--tables, --pages and their like, and --pace, are for one workload: name it"));
@@ -41,16 +44,13 @@ pub fn run(args: &BenchArgs, color: Color) -> Result<ExitCode, Failure> {
                 "of the flags of kmap and rwsem, --scheme and --slots alone go with --tables, --pages and their like",
             ));
         }
-        let named = (args.spelled(), "runs with its tables or pages in high memory");
-        return run_alone(args, Alone::High, (&named.0, named.1), high::run, color);
+        let name = args.spelled();
+        return run_alone(args, Alone::High, (&name, high::ABOUT), high::run, color);
     }
     if args.kmap.is_any() {
         return Err(Failure::usage(
             "--scheme, --frames, --hold, --nest, --reuse, --copy, --sleepers and --slots are for the workload kmap, named alone; --scheme and --slots for --tables high, --pages high and their like, too",
         ));
-    }
-    if args.workloads == [rwsem::NAME] {
-        return run_alone(args, Alone::Rwsem, (rwsem::NAME, rwsem::ABOUT), rwsem::run, color);
     }
     if args.rwsem.is_any() {
         return Err(Failure::usage(

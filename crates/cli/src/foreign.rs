@@ -29,7 +29,7 @@ pub fn refuse(args: &BenchArgs, alone: Alone, name: &str) -> Result<(), Failure>
         ("--design", !args.design.is_empty(), &[High]),
         ("--semaphore", !args.semaphore.is_empty(), &[Rwsem, High]),
         ("--readers, --section, --threads or --grid", args.rwsem.is_any(), &[Rwsem]),
-        ("--scheme and what goes with it", args.kmap.is_any(), &[Kmap, High]),
+        ("--scheme, --slots and their like", args.kmap.is_any(), &[Kmap, High]),
         ("--tables, --pages and their like, or --pace,", args.high.is_any(), &[High]),
         ("--at-most", args.at_most.is_some(), &[]),
         ("--ceiling", args.ceiling, &[]),

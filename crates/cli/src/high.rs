@@ -25,6 +25,9 @@ use crate::choose::{designs, known};
 use crate::message::{Color, Failure};
 use crate::output::{Table, exit_code};
 
+/// What a workload does that is measured here.
+pub const ABOUT: &str = "runs with its tables or pages in high memory";
+
 /// How long a workload that is no compile works, unless told.
 const SIMULATED_NS: u64 = 4_000_000;
 

@@ -312,8 +312,8 @@ fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
 #[test]
 fn a_flag_that_would_change_nothing_is_refused_by_its_name() {
     let of_maps = "--design vma-lock|--semaphore handoff|--ceiling|--at-most 1ms|--grid|--readers 3:1|--tables high";
-    let of_semaphores = "--design vma-lock|--ceiling|--at-most 1ms|--processes|--pin|--memory 1G|--variant anon";
-    let of_tables = "--ceiling|--at-most 1ms|--placement spread|--filter c|--memory 1G";
+    let of_semaphores = "--design vma-lock|--ceiling|--at-most 1ms|--processes|--pin|--memory 1G|--variant anon|--tables high|--slots 8";
+    let of_tables = "--ceiling|--at-most 1ms|--placement spread|--filter c|--memory 1G|--variant anon";
     let measured = [("kmap", of_maps), ("rwsem", of_semaphores), ("compile --tables high", of_tables)];
     for (name, flags) in measured {
         for flag in flags.split('|') {
