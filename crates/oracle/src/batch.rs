@@ -18,6 +18,8 @@ pub struct Batch {
     pub conditions: Conditions,
     /// When the invariants are checked.
     pub checking: Checking,
+    /// Asked after each operation: whether whoever waits for the report has had enough.
+    pub is_over: fn() -> bool,
 }
 
 /// When the invariants are checked.

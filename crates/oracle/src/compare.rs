@@ -19,7 +19,7 @@ use super::finding::{COUNTED, Finding, Verdicts};
 use super::rules::{self, Verdict};
 use super::world;
 
-/// Runs a sequence of a batch on the VM and compares.
+/// Runs a sequence of a batch on the VM and compares, up to its end or that of the run (`Batch::is_over`).
 pub(super) fn judge<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     machine: &P::Machine,
@@ -30,7 +30,7 @@ pub(super) fn judge<P: TestPlatform, D: Design<P>>(
     let before = counted(vm);
     let answers = answers.as_ref().map_err(|why| Finding::NotCompared(why.to_string()))?;
     let mut verdicts = match sequence.ops.iter().any(|op| op.thread != 0) {
-        true => explain::judge(vm, machine, sequence, answers, &batch.conditions),
+        true => explain::judge(vm, machine, sequence, answers, batch),
         false => in_order(vm, batch, place, answers),
     }?;
     if batch.checking != Checking::EachBatch {
@@ -102,7 +102,7 @@ fn in_order<P: TestPlatform, D: Design<P>>(
         if finding.is_none() && checks_each {
             finding = check(vm, place + 1).err();
         }
-        finding.is_none()
+        finding.is_none() && !(batch.is_over)()
     });
     match (ran, finding) {
         (_, Some(finding)) => Err(finding),

@@ -29,27 +29,28 @@ use crate::kernel::{Answer, Call, Op, Outcome, PAGE, Sequence};
 use faultless_vm::design::Design;
 use faultless_vm::{Guest, Vm};
 
-use super::batch::TestPlatform;
+use super::batch::{Batch, TestPlatform};
 use super::finding::{Finding, Verdicts};
 use super::rules::{self, Rule, Verdict};
 use super::world::{self, Conditions, Process};
 
-/// Judges a sequence with threads.
+/// Judges a sequence with threads, up to its end or that of the run ([`Batch::is_over`]).
 pub(super) fn judge<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     machine: &P::Machine,
     sequence: &Sequence,
     answer: &Answer,
-    conditions: &Conditions,
+    batch: &Batch,
 ) -> Result<Verdicts, Finding> {
-    let verdicts = match explain(vm, sequence, answer, conditions, Party::Kernel, Unmapping::OneStep) {
-        Err(Finding::Unexplained { .. }) => {
-            explain(vm, sequence, answer, conditions, Party::Kernel, Unmapping::TwoSteps)
-        }
+    let verdicts = match explain(vm, sequence, answer, batch, Party::Kernel, Unmapping::OneStep) {
+        Err(Finding::Unexplained { .. }) => explain(vm, sequence, answer, batch, Party::Kernel, Unmapping::TwoSteps),
         result => result,
     }?;
-    let own = at_once(vm, machine, sequence, conditions)?;
-    explain(vm, sequence, &own, conditions, Party::Vm, Unmapping::OneStep)?;
+    if (batch.is_over)() {
+        return Ok(verdicts);
+    }
+    let own = at_once(vm, machine, sequence, &batch.conditions)?;
+    explain(vm, sequence, &own, batch, Party::Vm, Unmapping::OneStep)?;
     Ok(verdicts)
 }
 
@@ -81,13 +82,13 @@ fn explain<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
     answer: &Answer,
-    conditions: &Conditions,
+    batch: &Batch,
     side: Party,
     unmapping: Unmapping,
 ) -> Result<Verdicts, Finding> {
     let mut order = Order::first(&sequence.ops, answer, unmapping);
     loop {
-        let Some((mut verdicts, reached)) = try_order(vm, sequence, answer, conditions, &order)? else {
+        let Some((mut verdicts, reached)) = try_order(vm, sequence, answer, batch, &order)? else {
             return Err(Finding::NotCompared("an operation of a thread has no outcome".into()));
         };
         match reached {
@@ -108,19 +109,19 @@ fn try_order<P: TestPlatform, D: Design<P>>(
     vm: &Vm<P, D>,
     sequence: &Sequence,
     answer: &Answer,
-    conditions: &Conditions,
+    batch: &Batch,
     order: &Order<'_>,
 ) -> Result<Option<(Verdicts, Option<usize>)>, Finding> {
     let ops = order.places.iter().map(|&place| sequence.ops[place]).collect();
     let ordered = Sequence { ops, ..sequence.clone() };
     let (mut verdicts, mut reached) = (Verdicts::default(), None);
-    let ran = world::run(vm, &ordered, conditions, None, &mut |step, outcome| {
+    let ran = world::run(vm, &ordered, &batch.conditions, None, &mut |step, outcome| {
         match rules::compare(&ordered.ops[..=step], &answer[order.places[step]], outcome) {
             Verdict::Same => {}
             Verdict::Exempt(rule) => verdicts.exempted.push(rule),
             Verdict::Different => reached = Some(step),
         }
-        reached.is_none()
+        reached.is_none() && !(batch.is_over)()
     });
     ran.map_err(|unfit| Finding::NotCompared(unfit.0))?;
     Ok(Some((verdicts, reached)))
@@ -294,6 +295,7 @@ fn section<P: TestPlatform, D: Design<P>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Checking;
     use crate::kernel::{Bounds, Seen, WINDOW};
     use faultless_phys::{Memory, Options};
     use faultless_platform::native::{HostRegion, Machine, Native};
@@ -374,7 +376,10 @@ mod tests {
                 commit_bytes: u64::MAX,
                 has_protection_keys: false,
             };
-            judge(&vm.expect("room"), &machine, &sequence, &answer, &conditions).map(|verdicts| verdicts.exempted)
+            let (sequences, answers, twins) = (vec![], vec![], vec![]);
+            let checking = Checking::EachBatch;
+            let batch = Batch { sequences, answers, twins, conditions, checking, is_over: || false };
+            judge(&vm.expect("room"), &machine, &sequence, &answer, &batch).map(|verdicts| verdicts.exempted)
         })
     }
 

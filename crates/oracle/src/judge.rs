@@ -2,7 +2,8 @@
 //!
 //! # Guarantee
 //! Each sequence is drawn from the seed and its number, so a run is the same whatever the number of jobs. A sequence
-//! counts as compared only if every design was compared; whatever was not counts as a difference.
+//! counts as compared only if every design was compared; whatever was not counts as a difference. An interrupt ends the
+//! run with the operation under way, and what was not judged by then counts as nothing.
 //!
 //! # Who runs
 //! ```text
@@ -173,7 +174,7 @@ impl<'a> Job<'a> {
         let profile = settings.profiles[(turn / nr_users) as usize % settings.profiles.len()];
         let draw = |number| generate::sequence(settings.seed, profile, host.user(), number, settings.nr_ops);
         let sequences: Vec<_> = (first..first + count).map(draw).collect();
-        let batch = ask(host, sequences, settings.checking)?;
+        let batch = ask(host, sequences, settings.checking, has_interrupt)?;
         self.subjects.iter().for_each(|subject| subject.send(&batch));
         self.under_way.push_back((first, batch));
         Ok(())
@@ -184,12 +185,13 @@ impl<'a> Job<'a> {
         let Some((first, batch)) = self.under_way.pop_front() else { return };
         let reports: Vec<_> = self.subjects.iter().map(|subject| subject.receive(PATIENCE)).collect();
         let mut sum = self.shared.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        for (sequence, answer) in batch.sequences.iter().zip(&batch.answers) {
+        // After an interrupt a report ends early.
+        let nr_judged = reports.iter().flatten().map(Vec::len).min().unwrap_or(batch.sequences.len());
+        for (sequence, answer) in batch.sequences.iter().zip(&batch.answers).take(nr_judged) {
             if let Ok(outcomes) = answer {
                 sum.tally.note(sequence, outcomes);
             }
         }
-        let nr_sequences = batch.sequences.len() as u64;
         let mut is_compared = vec![true; batch.sequences.len()];
         for (subject, report) in self.subjects.iter().zip(&reports) {
             match report {
@@ -202,7 +204,8 @@ impl<'a> Job<'a> {
         }
         sum.sequences += is_compared.iter().filter(|&&compared| compared).count() as u64;
         drop(sum);
-        progress(self.shared.done.fetch_add(nr_sequences, Ordering::Relaxed) + nr_sequences);
+        let nr_judged = nr_judged as u64;
+        progress(self.shared.done.fetch_add(nr_judged, Ordering::Relaxed) + nr_judged);
         if reports.iter().any(Option::is_none) {
             self.give_up(&reports);
         }
@@ -221,11 +224,21 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Lets the kernel run sequences.
-pub(super) fn ask(host: &mut Host, sequences: Vec<Sequence>, checking: Checking) -> Result<Arc<Batch>, HostError> {
+/// Lets the kernel run sequences; once `is_over` says yes, the designs leave out what is left of them.
+pub(super) fn ask(
+    host: &mut Host,
+    sequences: Vec<Sequence>,
+    checking: Checking,
+    is_over: fn() -> bool,
+) -> Result<Arc<Batch>, HostError> {
     let answers = host.run(&sequences)?;
     let twins = twins(host, &sequences)?;
-    Ok(Arc::new(Batch { sequences, answers, twins, conditions: conditions(host), checking }))
+    Ok(Arc::new(Batch { sequences, answers, twins, conditions: conditions(host), checking, is_over }))
+}
+
+/// What is over only once all is judged.
+fn never() -> bool {
+    false
 }
 
 /// Lets the kernel run the twins of those sequences that have one; a twin that has no answer judges nothing.
@@ -267,6 +280,7 @@ fn usual_bounds() -> Bounds {
 
 impl Outcomes {
     fn note(&mut self, first: u64, batch: &Batch, design: &'static str, report: &Report, is_compared: &mut [bool]) {
+        is_compared[report.len()..].fill(false);
         for (place, result) in report.iter().enumerate() {
             match result {
                 Ok(verdicts) => self.tally.note_verdicts(design, verdicts),
@@ -317,7 +331,7 @@ impl Jury {
     pub fn compare(&mut self, sequence: &Sequence) -> Result<(Vec<Outcome>, Vec<DesignVerdict>), HostError> {
         let place = self.hosts.iter().position(|host| host.user() == sequence.user).unwrap_or(0);
         let sequence = Sequence { user: self.hosts[place].user(), ..sequence.clone() };
-        let batch = ask(&mut self.hosts[place], vec![sequence], self.checking)?;
+        let batch = ask(&mut self.hosts[place], vec![sequence], self.checking, never)?;
         self.subjects.iter().for_each(|subject| subject.send(&batch));
         let verdicts = self.subjects.iter_mut().map(verdict).collect();
         Ok((batch.answers[0].clone().unwrap_or_default().outcomes, verdicts))
@@ -367,7 +381,7 @@ pub fn replay(settings: &Settings, sequences: &[Sequence]) -> Result<Outcomes, H
         let own: Vec<_> = sequences.iter().filter(|sequence| sequence.user == user).cloned().collect();
         let Some(longest) = own.iter().map(|sequence| sequence.ops.len()).max() else { continue };
         let room = Room { ops: longest.max(Room::default().ops), ..Room::default() };
-        let batch = ask(&mut Host::start(user, room, PATIENCE)?, own, settings.checking)?;
+        let batch = ask(&mut Host::start(user, room, PATIENCE)?, own, settings.checking, never)?;
         for (sequence, answer) in batch.sequences.iter().zip(&batch.answers) {
             if let Ok(answer) = answer {
                 outcomes.tally.note(sequence, answer);
@@ -388,4 +402,35 @@ pub fn replay(settings: &Settings, sequences: &[Sequence]) -> Result<Outcomes, H
     }
     outcomes.elapsed = begun.elapsed();
     Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    static NR_ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    fn is_fifth_time() -> bool {
+        // Relaxed: one thread asks.
+        NR_ASKED.fetch_add(1, Ordering::Relaxed) >= 4
+    }
+
+    #[test]
+    fn what_was_not_judged_when_the_run_ended_counts_as_nothing() {
+        for second in ["brk 0x0; brk 0x0", "t1 brk 0x0; t2 brk 0x0"] {
+            // Asked after both operations of the first sequence, and when it is judged: the second ends early.
+            NR_ASKED.store(0, Ordering::Relaxed);
+            let lines = ["user; brk 0x0; look", &format!("user; {second}; look"), "user; look"];
+            let sequences = lines.map(|line| line.parse::<Sequence>().expect("a sequence")).to_vec();
+            let mut host = Host::start(User::Nobody, Room::default(), PATIENCE).expect("a host");
+            let batch = ask(&mut host, sequences, Checking::EachBatch, is_fifth_time).expect("a host");
+            let subject = Subject::start("mmap-sem".into());
+            subject.send(&batch);
+            let report = subject.receive(PATIENCE).expect("a report");
+            let (mut outcomes, mut is_compared) = (Outcomes::default(), vec![true; 3]);
+            outcomes.note(0, &batch, subject.design(), &report, &mut is_compared);
+            assert_eq!((is_compared, outcomes.differences), (vec![true, false, false], 0), "{second}");
+        }
+    }
 }

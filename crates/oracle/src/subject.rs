@@ -1,7 +1,7 @@
 //! A design under test: an instance on a thread of its own, which runs whatever sequences it is sent.
 //!
 //! # Guarantee
-//! Every batch comes back with a verdict for each sequence. A panic inside the VM is a finding about the sequence, and
+//! Every batch comes back with a verdict for each sequence, or for the first ones if the run ends meanwhile. A panic inside the VM is a finding about the sequence, and
 //! the instance is made anew; a subject that does not answer in time is given up. With high memory, whatever may lie
 //! there does, each look of the instance at it is a map (`faultless_machine::high`), and a look without one ends this
 //! process: the frame is not there (`faultless_machine::windows::RealMemory`, `unmapped`).
@@ -56,7 +56,7 @@ impl From<&'static str> for Side {
     }
 }
 
-/// What a subject says about a batch.
+/// What a subject says about a batch: a verdict for each sequence, or for the first ones of a run that ended meanwhile.
 pub type Report = Vec<Result<Verdicts, Finding>>;
 
 /// A design on a thread of its own.
@@ -256,14 +256,18 @@ fn serve<P: TestPlatform, D: Design<P>>(
         while place < batch.sequences.len() {
             let judged = catch_unwind(AssertUnwindSafe(|| {
                 let verdicts = compare::judge(vm, machine, &batch, place)?;
-                if place + 1 == batch.sequences.len() {
+                let is_over = (batch.is_over)();
+                if is_over || place + 1 == batch.sequences.len() {
                     compare::check_batch(vm, &batch)?;
                 }
-                Ok(verdicts)
+                // A sequence during which the run ended may be judged in part only.
+                Ok((!is_over).then_some(verdicts))
             }));
             place += 1;
             match judged {
-                Ok(result) => report.push(result),
+                Ok(Ok(None)) => break,
+                Ok(Ok(Some(verdicts))) => report.push(Ok(verdicts)),
+                Ok(Err(finding)) => report.push(Err(finding)),
                 Err(panic) => {
                     report.push(Err(Finding::panicked(&*panic)));
                     return Some((batch, place, report));

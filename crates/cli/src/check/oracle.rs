@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use faultless_kmap::registry::SCHEMES;
-use faultless_linux::space::on_interrupt;
+use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::designs::DESIGNS;
 use faultless_machine::high::map_sleeps;
 use faultless_machine::host;
@@ -250,11 +250,17 @@ fn small(settings: &Settings, difference: &Difference) -> Result<(Sequence, Find
     let side = Side { design, high: settings.high };
     let mut bench = Bench::start(side, sequence.user, settings.checking, sequence.ops.len())?;
     let mut failure = None;
-    let mut differs = |candidate: &Sequence| match bench.compare(candidate) {
-        Ok((_, result)) => result.err(),
-        Err(error) => {
-            failure = Some(error);
-            None
+    let mut differs = |candidate: &Sequence| {
+        // Whoever interrupted does not wait for a smaller one.
+        if has_interrupt() {
+            return None;
+        }
+        match bench.compare(candidate) {
+            Ok((_, result)) => result.err(),
+            Err(error) => {
+                failure = Some(error);
+                None
+            }
         }
     };
     let small = match finding {
