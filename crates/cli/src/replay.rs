@@ -88,8 +88,8 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = PaceChoice::None)]
     pace: PaceChoice,
 
-    /// Physical memory; as much as the trace can need unless said. Example: --memory 2G
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// Physical memory, which comes in pieces of 2M; as much as the trace can need unless said. Example: --memory 2G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<usize>,
 
     /// Replay these processes alone: a number, or the name of a thread of theirs. What they are copies of is replayed

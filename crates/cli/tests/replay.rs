@@ -86,11 +86,22 @@ fn a_semaphore_answers_to_its_other_name_wherever_it_is_named() {
 
 #[test]
 fn too_little_memory_is_said_with_what_is_enough() {
-    for memory in ["1M", "3M"] {
+    for (memory, given) in [("2M", ", of 2 MiB)"), ("2500K", ", of 4 MiB)")] {
         let output = replay(&example("gcc.trace"), &["-r", "1", "--memory", memory]);
         assert_eq!(output.status.code(), Some(1), "{}", out(&output));
         let said = err(&output);
+        assert!(said.contains(given), "{said}");
         assert!(said.contains("--memory") && !said.contains("panicked") && !said.contains("broken"), "{said}");
+    }
+}
+
+#[test]
+fn no_memory_is_refused_before_anything_runs() {
+    for memory in ["0", "1M"] {
+        let output = replay(&example("gcc.trace"), &["-r", "1", "--memory", memory]);
+        assert_eq!(output.status.code(), Some(2), "{}", out(&output));
+        let wanted = format!("{memory} is too little: a virtual memory has at least 2M");
+        assert!(err(&output).contains(&wanted), "{}", err(&output));
     }
 }
 

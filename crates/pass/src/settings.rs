@@ -5,6 +5,7 @@ use std::fmt;
 use faultless_phys::SetupError;
 use faultless_platform::StartError;
 use faultless_platform::native::ReserveError;
+use faultless_results::exact_bytes;
 use faultless_sim::{Failure, TooManyCpus};
 use faultless_vm::check::Broken;
 use faultless_vm::registry::Unknown;
@@ -88,8 +89,8 @@ impl fmt::Display for ReplayError {
             Self::Setup(error) => write!(f, "{error}"),
             Self::OutOfMemory { event, cause, memory_bytes, enough_bytes } => {
                 let place = event.map_or("during set-up".to_owned(), |event| format!("at event {event}"));
-                let (have, enough) = (memory_bytes >> 20, enough_bytes.div_ceil(1 << 20));
-                write!(f, "{cause} ({place}, of {have} MiB); replay it with --memory {enough}M, which is surely enough")
+                let (have, enough) = (exact_bytes(*memory_bytes as u64), enough_bytes.div_ceil(1 << 20));
+                write!(f, "{cause} ({place}, of {have}); replay it with --memory {enough}M, which is surely enough")
             }
             Self::Start(error) => write!(f, "{error}"),
             Self::Host(why) => write!(f, "on the host's kernel: {why}"),

@@ -8,6 +8,7 @@ use std::fmt;
 
 use faultless_linux::space::has_interrupt;
 use faultless_platform::MAX_CPUS;
+use faultless_platform::native::HostRegion;
 use faultless_trace::Trace;
 
 use crate::patterned::{self, Filling, Patterned};
@@ -222,7 +223,9 @@ impl ReplaySetup {
 pub fn run(trace: &Trace, setup: &ReplaySetup, progress: &dyn Fn(usize)) -> Result<ReplayOutcome, ExperimentError> {
     setup.check()?;
     let plan = plan::plan(trace, Options { pace: setup.pace, losses: setup.losses }).map_err(ExperimentError::Plan)?;
-    let memory_bytes = setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX));
+    let asked_bytes = setup.memory_bytes.unwrap_or(usize::try_from(plan.demand.bytes()).unwrap_or(usize::MAX));
+    // What can't be rounded can't be reserved, which the first pass says.
+    let memory_bytes = HostRegion::rounded(asked_bytes).unwrap_or(asked_bytes);
     let arms = setup.arms();
     let mut results: Vec<ReplayArmResult> =
         arms.into_iter().map(|arm| ReplayArmResult { arm, passes: Vec::with_capacity(setup.runs) }).collect();

@@ -32,7 +32,7 @@ pub mod verdict;
 
 pub use read::{ReadError, parse, read};
 pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA, commit};
-pub use unit::{Unit, grouped};
+pub use unit::{Unit, exact_bytes, grouped};
 
 /// What stands beside a figure of a run whose rates had not converged when its time was over.
 pub const NOT_CONVERGED: &str = "not converged";

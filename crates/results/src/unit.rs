@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! Terminals and pages show a figure in the same way: what was measured with three digits and a prefix ([`Unit::show`]:
-//! `1.46 M/s`, `12.3 us`, `48.8 MiB`), what was counted one by one in full ([`grouped`]: `52,589`). Machines get base
-//! units.
+//! `1.46 M/s`, `12.3 us`, `48.8 MiB`), what was counted one by one in full ([`grouped`]: `52,589`), and so a size that
+//! was asked for ([`exact_bytes`]: `2500 KiB`). Machines get base units.
 
 /// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,15 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
+/// Returns a size as it was asked for: in MiB, KiB or bytes, whichever has no fraction.
+pub fn exact_bytes(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;
@@ -100,6 +109,12 @@ mod tests {
     fn numbers_in_full_have_their_thousands_apart() {
         let shown: Vec<String> = [0, 12, 123, 1234, 123_456, 1_706_379, u64::MAX].into_iter().map(grouped).collect();
         assert_eq!(shown, ["0", "12", "123", "1,234", "123,456", "1,706,379", "18,446,744,073,709,551,615"]);
+    }
+
+    #[test]
+    fn sizes_that_were_asked_for_are_not_rounded() {
+        let shown = [0, 4 << 20, 2_560_000, 2_560_001].map(exact_bytes);
+        assert_eq!(shown, ["0 MiB", "4 MiB", "2500 KiB", "2560001 B"]);
     }
 
     #[test]

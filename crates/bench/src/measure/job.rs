@@ -13,8 +13,8 @@ use faultless_vm::check::Broken;
 use faultless_vm::registry::Unknown;
 use faultless_workloads::{Refused, Spec};
 
-use faultless_results::Mode;
 use faultless_results::stats::Histogram;
+use faultless_results::{Mode, exact_bytes};
 
 use super::course::Settled;
 
@@ -195,7 +195,8 @@ impl fmt::Display for MeasureError {
             Self::Reserve(error) => write!(f, "{error}"),
             Self::Setup(error) => write!(f, "{error}"),
             Self::Refused { cause: Refused::OutOfFrames, memory_bytes: Some(bytes) } => {
-                write!(f, "out of frames: {} MiB are too few; give it more with --memory", bytes >> 20)
+                let bytes = exact_bytes(*bytes as u64);
+                write!(f, "out of frames: {bytes} are too few; give it more with --memory")
             }
             Self::Refused { cause, .. } => write!(f, "{cause}"),
             Self::Broken(broken) => write!(f, "at the end {broken}"),

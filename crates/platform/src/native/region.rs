@@ -50,13 +50,18 @@ impl HostRegion {
     /// Reserves `len_bytes`, rounded up to 2 MiB; reads as zero, costs no memory until touched.
     pub fn reserve(len_bytes: usize) -> Result<Self, ReserveError> {
         let refuse = |cause| ReserveError { len_bytes, cause };
-        let len = len_bytes.max(1).checked_next_multiple_of(ALIGN_BYTES);
+        let len = Self::rounded(len_bytes);
         let padded = len.and_then(|len| len.checked_add(ALIGN_BYTES));
         let (Some(len), Some(padded)) = (len, padded) else {
             return Err(refuse(std::io::Error::from(std::io::ErrorKind::OutOfMemory)));
         };
         let base = host::reserve(len, padded).map_err(refuse)?;
         Ok(Self { base, len_bytes: len })
+    }
+
+    /// Returns how long a region is that so many bytes were asked for; nothing if there is no such length.
+    pub fn rounded(len_bytes: usize) -> Option<usize> {
+        len_bytes.max(1).checked_next_multiple_of(ALIGN_BYTES)
     }
 
     /// Returns the first byte's address.
