@@ -175,6 +175,8 @@ fn what_was_not_understood_is_an_error_of_usage_that_says_what() {
         (&["--replay", "somebody; look"], "somebody"),
         (&["--replay", "user; mmapp 0 0"], "mmapp"),
         (&["--replay", "user; munmap 0x400000 0x1000"], "where the process that runs it lives"),
+        (&["--replay", "/no/such.txt"], "there is no file '/no/such.txt' to read: No such file or directory"),
+        (&["--replay", "found.txt/"], "there is no file 'found.txt/' to read: No such file or directory"),
         (&["--no-such-flag"], "--no-such-flag"),
     ] {
         let output = oracle(args);

@@ -3,6 +3,7 @@
 //! # Guarantee
 //! The exit code is 0 only if all sequences that were asked for were compared, under each design, and none differed.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -210,7 +211,7 @@ fn draw(settings: &Settings) -> Result<Outcomes, Failure> {
 /// Reads a sequence, or a file of them.
 fn sequences(given: &str) -> Result<Vec<Sequence>, Failure> {
     if !Path::new(given).exists() {
-        let read = given.parse::<Sequence>().map_err(|error| Failure::usage(format_args!("--replay: {error}")));
+        let read = given.parse::<Sequence>().map_err(|error| not_read(given, &error));
         return read.map(|sequence| vec![sequence]);
     }
     let text = fs::read_to_string(given).map_err(|error| Failure::new(format_args!("{given}: {error}")))?;
@@ -220,6 +221,16 @@ fn sequences(given: &str) -> Result<Vec<Sequence>, Failure> {
         read.map_err(|error| Failure::usage(format_args!("{given}, line {}: {error}", place + 1)))
     };
     lines.map(read).collect()
+}
+
+/// Says why a text is no sequence; one that may be a path, why it is no file either.
+fn not_read(given: &str, error: &dyn fmt::Display) -> Failure {
+    match fs::metadata(given) {
+        Err(missing) if !given.contains(';') => {
+            Failure::usage(format_args!("--replay: {error}; and there is no file '{given}' to read: {missing}"))
+        }
+        _ => Failure::usage(format_args!("--replay: {error}")),
+    }
 }
 
 fn replay(settings: &Settings, sequences: &[Sequence]) -> Result<Outcomes, Failure> {
