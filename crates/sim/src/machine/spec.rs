@@ -9,7 +9,7 @@ use std::fmt;
 
 /// A number of a machine file, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a number with its source, such as { value = 3.5, source = \"measured\" }")]
 pub struct Number {
     /// The value, in the unit that the key names.
     pub value: f64,
@@ -35,7 +35,7 @@ macro_rules! tables {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug, PartialEq, Deserialize)]
-            #[serde(deny_unknown_fields)]
+            #[serde(deny_unknown_fields, expecting = "a table of numbers")]
             pub(crate) struct $table { $($(#[$key_doc])* pub(crate) $key: Number,)+ }
 
             impl $table {
@@ -536,7 +536,12 @@ mod tests {
     fn a_number_without_a_source_and_an_unknown_key_are_refused() {
         let error = replaced("rmw_ns", "rmw_ns = { value = 3, source = \" \" }").expect_err("no source");
         assert_eq!(error, SpecError::NoSource { key: "cpu.rmw_ns".into() });
-        assert!(replaced("rmw_ns", "rmw_ns = 3").is_err());
+        let told = replaced("rmw_ns", "rmw_ns = 3").expect_err("a bare number").to_string();
+        assert!(told.contains("rmw_ns = 3") && !told.contains("struct"), "{told}");
+        let wanted = "integer `3`, expected a number with its source, such as { value = 3.5, source = \"measured\" }";
+        assert!(told.contains(wanted), "{told}");
+        let told = Spec::parse("name = \"a\"\ndescription = \"b\"\ncpu = 3\n").expect_err("a bare table").to_string();
+        assert!(told.contains("integer `3`, expected a table of numbers"), "{told}");
         let twice = replaced("rmw_ns", "rmw_ns = { value = 3, source = \"a\" }\nspeed = 3").expect_err("unknown");
         assert!(twice.to_string().contains("speed"), "{twice}");
     }
