@@ -57,4 +57,4 @@ pub use record::{Arguments, Descendants, ModeChoice, Options, Recording, record}
 pub use recover::recover;
 pub use stacks::StackOptions;
 pub use tally::{ChainTally, Tally};
-pub use target::{Kin, Unjoinable};
+pub use target::{Kin, Lack, Unjoinable};

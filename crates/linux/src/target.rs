@@ -61,6 +61,8 @@ pub enum Unjoinable {
         owner: u32,
         /// What the kernel said.
         error: io::Error,
+        /// What this process lacks.
+        lack: Lack,
     },
     /// Something else went wrong.
     Failed {
@@ -70,6 +72,56 @@ pub enum Unjoinable {
         error: io::Error,
     },
 }
+
+/// What a process lacks that may not look at another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The rights of root.
+    Root,
+    /// Root's right to look at other processes.
+    Capability,
+    /// The rights of the system's root: it has those of a user namespace's.
+    Namespace,
+    /// Nothing: something forbids it to a process that has all rights.
+    Nothing,
+}
+
+impl Lack {
+    /// Says what this process lacks.
+    fn of_this_process() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        // SAFETY: the call only returns a number.
+        let user = unsafe { libc::geteuid() };
+        Self::of(user, &read("/proc/self/status"), &read("/proc/self/uid_map"))
+    }
+
+    fn of(user: u32, status: &str, uid_map: &str) -> Self {
+        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
+        let capabilities = u64::from_str_radix(capabilities.trim(), 16).unwrap_or(u64::MAX);
+        let is_of_system = uid_map.is_empty() || uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
+        match user {
+            0 if capabilities & CAP_SYS_PTRACE == 0 => Self::Capability,
+            0 if !is_of_system => Self::Namespace,
+            0 => Self::Nothing,
+            _ => Self::Root,
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Root => "run as root",
+            Self::Capability => "this is root without CAP_SYS_PTRACE; give the container that capability",
+            Self::Namespace => "this is root of a user namespace; run as root of the system",
+            Self::Nothing => {
+                "this is root with CAP_SYS_PTRACE, to whom a security module, such as Landlock, AppArmor or SELinux, \
+                 forbids it; run outside of its sandbox, or change its policy"
+            }
+        }
+    }
+}
+
+/// The right to look at other processes, among those in `/proc/PID/status`.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 impl fmt::Display for Unjoinable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,8 +135,9 @@ impl fmt::Display for Unjoinable {
                 write!(f, "it is the kernel thread '{name}', which has no memory of its own; name a program's process")
             }
             Self::Thread { process } => write!(f, "it is a thread of process {process}; use -p {process}"),
-            Self::Forbidden { owner, error } => {
-                write!(f, "it belongs to user {owner}, and looking at it is not permitted ({error}); run as root")
+            Self::Forbidden { owner, error, lack } => {
+                let remedy = lack.remedy();
+                write!(f, "it belongs to user {owner}, and looking at it is not permitted ({error}); {remedy}")
             }
             Self::Failed { what, error } => write!(f, "{what} failed: {error}"),
         }
@@ -192,7 +245,9 @@ impl Unjoinable {
         match error.kind() {
             ErrorKind::NotFound => Self::Absent,
             _ if error.raw_os_error() == Some(libc::ESRCH) => Self::Absent,
-            ErrorKind::PermissionDenied => Self::Forbidden { owner: owner_of(pid), error },
+            ErrorKind::PermissionDenied => {
+                Self::Forbidden { owner: owner_of(pid), error, lack: Lack::of_this_process() }
+            }
             _ => Self::Failed { what, error },
         }
     }
@@ -375,6 +430,19 @@ mod tests {
         let why = |pid| Target::find(pid).expect_err("it can't be joined").to_string();
         assert!(why(std::process::id() as i32).contains("this recorder"));
         assert!(why(i32::MAX).contains("no such process"));
+    }
+
+    #[test]
+    fn who_may_not_look_at_a_process_is_told_what_it_lacks() {
+        let (all, bare) = ("Name:\tfaultless\nCapEff:\t000001fffeffffff\n", "CapEff:\t00000000a80425fb\n");
+        let (whole, mapped) = ("         0          0 4294967295\n", "         0       1000          1\n");
+        assert_eq!(Lack::of(1000, "CapEff:\t0000000000000000\n", whole), Lack::Root);
+        assert_eq!(Lack::of(0, bare, whole), Lack::Capability, "as in a container");
+        assert_eq!(Lack::of(0, all, mapped), Lack::Namespace);
+        assert_eq!(Lack::of(0, all, whole), Lack::Nothing);
+        let error = io::Error::from_raw_os_error(libc::EACCES);
+        let told = Unjoinable::Forbidden { owner: 0, error, lack: Lack::Nothing }.to_string();
+        assert!(told.contains("a security module") && !told.contains("run as root"), "{told}");
     }
 
     #[test]
