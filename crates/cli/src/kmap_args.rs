@@ -4,6 +4,8 @@ use clap::Args;
 use faultless_bench::kmap::KmapLoad;
 use faultless_kmap::registry::SCHEMES;
 use faultless_kmap::{Costs, NEST_MOST, pool};
+use faultless_machine::high::may_sleep;
+use faultless_results::Unit;
 
 use crate::choose::known;
 use crate::duration::{self, Written};
@@ -24,7 +26,7 @@ pub struct KmapArgs {
     #[arg(long, value_name = "F", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     frames: Option<u32>,
 
-    /// Of the workload kmap: how long a map is held; 200ns unless said. Example: --hold 5us
+    /// Of the workload kmap: how long a map is held, no longer than a run; 200ns unless said. Example: --hold 5us
     #[arg(long, value_name = "TIME", value_parser = duration::parse_written)]
     hold: Option<Written>,
 
@@ -44,7 +46,7 @@ pub struct KmapArgs {
     copy: bool,
 
     /// Of the workload kmap: threads beside the others that sleep while they hold maps, so that a pool gets full; for
-    /// schemes that allow it. Example: --sleepers 128
+    /// schemes that allow it, which atomic does not. Example: --sleepers 128
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 12))]
     sleepers: Option<u32>,
 
@@ -106,6 +108,18 @@ impl KmapArgs {
         if self.copy && (nest < 2 || self.frames == Some(1)) {
             return Err(Failure::usage("--copy takes two frames: --nest must be 2 or more, and so must --frames"));
         }
+        if self.sleepers.is_some()
+            && let Some(scheme) = self.schemes()?.iter().find(|scheme| may_sleep(scheme) == Some(false))
+        {
+            let why = format!("under {scheme} nobody sleeps while holding a map: leave it or --sleepers out");
+            return Err(Failure::usage(why));
+        }
+        let duration_ns = duration_ns.unwrap_or(SIMULATED_NS);
+        if let Some(hold) = self.hold.as_ref().filter(|hold| hold.ns > duration_ns) {
+            let (hold, run) = (&hold.text, Unit::Ns.show(duration_ns as f64));
+            let why = format!("--hold {hold} is longer than a run, which is {run}: hold less, or give it a --duration");
+            return Err(Failure::usage(why));
+        }
         Ok(KmapLoad {
             frames: self.frames.unwrap_or(4096) as usize,
             hold_ns: ns(&self.hold, 200),
@@ -117,7 +131,7 @@ impl KmapArgs {
             slots: self.nr_slots(),
             processes,
             costs: Costs::default(),
-            duration_ns: duration_ns.unwrap_or(SIMULATED_NS),
+            duration_ns,
         })
     }
 

@@ -305,6 +305,17 @@ fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
         "{}",
         stderr(&refused)
     );
+    for (flags, wanted) in [
+        ("--scheme pool,atomic --sleepers 2", "under atomic nobody sleeps while holding a map"),
+        ("--scheme pool --hold 1h", "--hold 1h is longer than a run, which is 40.0 ms"),
+    ] {
+        for command in ["bench", "stat"] {
+            let words = format!("{command} kmap --machine numaq-16 --cpus 2 {flags}");
+            let refused = output(faultless(&words.split(' ').collect::<Vec<_>>()));
+            let said = stderr(&refused);
+            assert!(refused.status.code() == Some(2) && said.contains(wanted), "{words}: {said}");
+        }
+    }
     let unknown = output(faultless(&["bench", "kmap", "--scheme", "pol", "--machine", "numaq-16"]));
     assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("pool"), "{}", stderr(&unknown));
 }

@@ -44,6 +44,18 @@ pub fn map_sleeps<P: Platform>(name: &str) -> Option<bool> {
     with_scheme::<P, _>(name, Sleeps)
 }
 
+/// Says whether threads may sleep while they hold maps of the scheme of that name; nothing if there is none.
+pub fn may_sleep<P: Platform>(name: &str) -> Option<bool> {
+    struct MaySleep;
+    impl<P: Platform> SchemeVisitor<P> for MaySleep {
+        type Output = bool;
+        fn visit<S: Scheme<P>>(self) -> bool {
+            S::MAY_SLEEP
+        }
+    }
+    with_scheme::<P, _>(name, MaySleep)
+}
+
 const fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut place = 0;

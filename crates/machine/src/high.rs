@@ -139,6 +139,11 @@ pub fn map_sleeps(scheme: &str) -> Option<bool> {
     registry::map_sleeps::<Native>(scheme)
 }
 
+/// Says whether threads may sleep while they hold maps of the scheme of that name; nothing if there is none.
+pub fn may_sleep(scheme: &str) -> Option<bool> {
+    registry::may_sleep::<Native>(scheme)
+}
+
 struct Make {
     zones: Zones,
     shape: Shape,
