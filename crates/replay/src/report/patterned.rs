@@ -2,19 +2,18 @@
 //! stores.
 //!
 //! # Guarantee
-//! Ratios are of passes that were made in turn, with their 95 % interval. Sizes are the largest of all passes;
-//! differences are those of medians, with the least and the most of passes made in turn where they differ.
+//! Ratios are those of the verdict beneath the table, with their 95 % interval; of too few passes they have none.
+//! Sizes are the largest of all passes; differences are those of medians, with the least and the most of passes made in
+//! turn where they differ.
 
 use faultless_results::columns;
-use faultless_results::stats::{Interval, median, median_ratio};
+use faultless_results::stats::{Interval, median};
+use faultless_results::verdict;
 use std::io::{self, Write};
 
 use super::Report;
 use crate::experiment::ReplayArmResult;
 use crate::patterned::{Way, split};
-
-/// Seeds the intervals.
-const SEED: u64 = 1;
 
 /// Writes the table, if there is such an arm.
 pub(super) fn write(report: &Report<'_>, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -76,10 +75,31 @@ fn differences(base: &ReplayArmResult, head: &ReplayArmResult) -> String {
 
 fn ratio(base: &ReplayArmResult, head: &ReplayArmResult) -> String {
     let times = |arm: &ReplayArmResult| arm.passes.iter().map(|pass| pass.elapsed_ns as f64).collect::<Vec<f64>>();
+    shown_ratio(&times(base), &times(head))
+}
+
+/// Returns how much more time one arm takes than another; for too few passes without an interval.
+fn shown_ratio(base: &[f64], head: &[f64]) -> String {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    let shown = |interval: Interval| {
-        let Interval { low, middle, high, .. } = interval;
-        format!("{:+.1} % [{:+.1}, {:+.1}]", percent(middle), percent(low), percent(high))
-    };
-    median_ratio(&times(base), &times(head), SEED).map_or_else(|| "-".to_owned(), shown)
+    if let Some(Interval { low, middle, high, .. }) = verdict::times(base, head) {
+        return format!("{:+.1} % [{:+.1}, {:+.1}]", percent(middle), percent(low), percent(high));
+    }
+    let nr_runs = base.len().min(head.len());
+    let ratio = median(head).zip(median(base)).map(|(head, base)| head / base).filter(|ratio| ratio.is_finite());
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:+.1} % (n {nr_runs})", percent(ratio)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_that_of_the_medians_as_in_the_verdict() {
+        let (base, head) = ([100.0, 102.0, 104.0, 106.0, 108.0, 110.0], [160.0, 108.0, 150.0, 107.0, 140.0, 130.0]);
+        let Interval { low, middle, high, .. } = verdict::times(&base, &head).expect("enough");
+        assert!((middle - 135.0 / 105.0).abs() < 1e-9, "the median of the pairs' ratios is another one");
+        let [low, high] = [low, high].map(|ratio| (ratio - 1.0) * 100.0);
+        assert_eq!(shown_ratio(&base, &head), format!("+28.6 % [{low:+.1}, {high:+.1}]"));
+        assert_eq!(shown_ratio(&base[..4], &head[..4]), "+25.2 % (n 4)", "too few have no interval");
+    }
 }

@@ -227,12 +227,9 @@ fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) 
         Direction::Lower => (&best.samples, &arm.samples),
         _ => (&arm.samples, &best.samples),
     };
-    let is_few = base.len().min(head.len()) < LEAST_SAMPLES;
     let lead = match samples {
         Samples::Draws => drawn(base, head),
-        // So few say nothing of a difference.
-        _ if is_few => None,
-        _ => rank_ratio(base, head),
+        _ => times(base, head),
     };
     let is_sure = |lead: &Interval| lead.low > 1.0 && (samples == Samples::Draws || p_value(base, head) < CHANCE);
     let standing = match &lead {
@@ -243,6 +240,13 @@ fn beaten(best: &Measured, arm: &Measured, better: Direction, samples: Samples) 
         None => Standing::Level,
     };
     (lead, standing)
+}
+
+/// Returns how many times as large as `base` the samples `head` are, as verdicts have it (I1); nothing for so few that
+/// they say nothing of a difference.
+pub fn times(base: &[f64], head: &[f64]) -> Option<Interval> {
+    let is_few = base.len().min(head.len()) < LEAST_SAMPLES;
+    if is_few { None } else { rank_ratio(base, head) }
 }
 
 /// Returns the factor over machines that were drawn, each of which both designs ran on (I1).
