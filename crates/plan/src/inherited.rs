@@ -99,7 +99,9 @@ impl Builder<'_> {
         for (moment, event) in order {
             if looks.are_before(self.trace, event, moment) {
                 self.apply_event(event, &mut homes);
+                let is_fault = matches!(self.trace.events[event as usize].kind, EventKind::Fault(_));
                 self.plan.totals.applied += 1;
+                self.plan.totals.faults_applied += u64::from(is_fault);
             } else {
                 rest.push((moment, event));
             }

@@ -246,6 +246,8 @@ pub struct Totals {
     pub imposed: BTreeMap<Reason, u64>,
     /// Events that the state holds already from which the replay begins.
     pub applied: u64,
+    /// Of these, faults.
+    pub faults_applied: u64,
     /// Events that are not executed, by kind.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Records that the recording lost.

@@ -99,7 +99,7 @@ pub struct ReplayOutcome {
 pub struct Checks {
     /// Events in one pass.
     pub events: u64,
-    /// Recorded faults in one pass.
+    /// Recorded faults that one pass compares.
     pub faults_recorded: u64,
     /// Accesses that really faulted in one pass: the first.
     pub faults_replayed: u64,
@@ -113,6 +113,8 @@ pub struct Checks {
     pub imposed: Vec<(&'static str, u64)>,
     /// Events of one pass that its beginning holds already, where running processes were joined.
     pub applied: u64,
+    /// Of these, faults: they are compared with nothing.
+    pub faults_applied: u64,
     /// Events that were not executed, of all passes.
     pub skipped: Vec<(&'static str, u64)>,
     /// Records that the recording lost.
@@ -127,6 +129,11 @@ impl Checks {
     /// Returns whether there was something to replay, and all of it came out as recorded.
     pub fn are_clean(&self) -> bool {
         self.faults_recorded > 0 && self.mismatches == 0 && self.skipped.is_empty()
+    }
+
+    /// Returns the share of the trace's faults that a pass compares.
+    pub fn compared_share(&self) -> f64 {
+        self.faults_recorded as f64 / (self.faults_recorded + self.faults_applied).max(1) as f64
     }
 
     /// Returns a class's share of all recorded faults of all passes.
@@ -314,6 +321,7 @@ fn conclude(arms: Vec<ReplayArmResult>, plan: Plan, setup: &ReplaySetup, memory_
         strict: totals.strict,
         imposed: totals.imposed.iter().map(|(reason, count)| (reason.name(), count * passes)).collect(),
         applied: totals.applied,
+        faults_applied: totals.faults_applied,
         skipped: totals.skipped.iter().map(|(&kind, count)| (kind, count * passes)).collect(),
         lost: totals.lost,
         passes,

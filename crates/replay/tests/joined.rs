@@ -3,10 +3,14 @@
 mod support;
 
 use faultless_machine::designs::DESIGNS;
+use faultless_machine::info;
+use faultless_machine::simulated::MachineChoice;
 use faultless_plan::classes::Class;
 use faultless_plan::memory_calls::Reason;
-use faultless_plan::{Action, Options, Outcome, Plan, Touch, plan};
-use faultless_replay::{PassResult, pass_natively, pass_on_host};
+use faultless_plan::{Action, Losses, Options, Outcome, Plan, Touch, plan};
+use faultless_replay::experiment::{self, ReplaySetup};
+use faultless_replay::report::{self, Report};
+use faultless_replay::{Checking, PassResult, pass_natively, pass_on_host};
 use faultless_trace::*;
 use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, settings};
 
@@ -132,6 +136,43 @@ fn events_until_the_snapshot_was_complete_are_applied_and_not_replayed() {
     assert_eq!(find(&plan, fresh).map(|touch| (touch.class, touch.is_strict)), Some((None, true)));
     assert_eq!(find(&plan, protected).map(|touch| touch.outcome), Some(Outcome::Refused));
     assert_clean(&story);
+    assert_eq!((plan.totals.faults_applied, plan.totals.faults), (2, 4));
+}
+
+#[test]
+fn a_report_says_how_many_faults_were_compared_and_how_many_only_applied() {
+    let mut story = Story::joining(2, 0..0, process(), 20 * STEP_NS);
+    story.fault(0, MAPS + 3 * PAGE, WRITE);
+    story.wait(30 * STEP_NS);
+    story.map(0, MAPS + 20 * PAGE, 3);
+    (20..23).for_each(|page| _ = story.fault(0, MAPS + page * PAGE, WRITE));
+    let trace = story.done();
+    let setup = ReplaySetup {
+        designs: vec!["mmap-sem".into()],
+        semaphores: Vec::new(),
+        cpus: vec![2],
+        runs: 1,
+        seed: 1,
+        machine: MachineChoice::Native,
+        jobs: 1,
+        pace: faultless_plan::Pace::None,
+        losses: Losses::Refused,
+        memory_bytes: None,
+        checking: Checking::AtEnd,
+        pattern: None,
+    };
+    let outcome = experiment::run(&trace, &setup, &|_| ()).expect("it is replayed");
+    let machine = info::of(&setup.machine);
+    let report =
+        Report { workload: "joined", header: &trace.header, machine: &machine, setup: &setup, outcome: &outcome };
+    let checks = report::result_set(&report).checks;
+    assert_eq!((&checks["faults_recorded"], &checks["faults_applied"]), (&3.into(), &1.into()));
+    assert_eq!(checks["faults_compared_share"], 0.75);
+    let mut out = Vec::new();
+    report::human::write(&report, &mut out).expect("into memory");
+    let told = String::from_utf8(out).expect("text");
+    assert!(told.contains("compared  3 of 4 faults (75.0 %); 1 came before and are only applied"), "{told}");
+    assert!(told.contains("Keep in mind: 75.0 % of the faults were compared"), "{told}");
 }
 
 #[test]

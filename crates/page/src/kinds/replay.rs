@@ -63,9 +63,9 @@ const PARTS: &str = "All above is about the replay. All below is the program as 
                      that machine: no design of the table above had a part in it.";
 
 /// Checks in words.
-const CHECKS: [(&str, &str); 10] = [
+const CHECKS: [(&str, &str); 12] = [
     ("events", "events of the recording"),
-    ("faults_recorded", "page faults recorded"),
+    ("faults_recorded", "page faults recorded, and compared"),
     ("faults_replayed", "page faults that the replay took"),
     ("strict", "page faults that had to come out exactly as recorded"),
     ("mismatches", "mismatches: what came out otherwise than recorded"),
@@ -73,6 +73,8 @@ const CHECKS: [(&str, &str); 10] = [
     ("imposed", "results taken from the recording"),
     ("skipped", "calls that could not be replayed"),
     ("applied", "events before the memory's contents were read"),
+    ("faults_applied", "page faults among these, which are not compared"),
+    ("faults_compared_share", "share of all page faults that were compared"),
     ("lost", "records that the recording lost"),
 ];
 

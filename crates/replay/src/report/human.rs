@@ -133,6 +133,13 @@ fn write_checks(checks: &Checks, out: &mut (impl Write + ?Sized)) -> io::Result<
     writeln!(out, "explained {}", shares.join(", "))?;
     if checks.applied > 0 {
         writeln!(out, "began     {} events in, when what stood in memory had been read", checks.applied)?;
+        let (compared, applied) = (checks.faults_recorded, checks.faults_applied);
+        let (all, share) = (grouped(compared + applied), percent(compared, compared + applied));
+        let (compared, applied) = (grouped(compared), grouped(applied));
+        writeln!(
+            out,
+            "compared  {compared} of {all} faults ({share:.1} %); {applied} came before and are only applied"
+        )?;
     }
     write_counts("imposed  ", &checks.imposed, out)?;
     write_counts("skipped  ", &checks.skipped, out)?;

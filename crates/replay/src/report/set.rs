@@ -112,6 +112,8 @@ fn checks(checks: &Checks) -> Map<String, Value> {
         ("imposed", imposed.into_iter().collect::<Map<_, _>>().into()),
         ("skipped", skipped.collect::<Map<_, Value>>().into()),
         ("applied", checks.applied.into()),
+        ("faults_applied", checks.faults_applied.into()),
+        ("faults_compared_share", checks.compared_share().into()),
         ("lost", checks.lost.into()),
     ];
     figures.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()

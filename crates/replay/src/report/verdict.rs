@@ -7,7 +7,7 @@
 
 use super::Report;
 use crate::Checking;
-use crate::experiment::ReplayArmResult;
+use crate::experiment::{Checks, ReplayArmResult};
 use faultless_machine::designs::HOST_DESIGN;
 use faultless_plan::Pace;
 use faultless_plan::classes::Class;
@@ -47,7 +47,15 @@ pub(super) fn caveats(report: &Report<'_>) -> Vec<String> {
         "the program's own pauses are not replayed, so threads wait for locks more than it did: an upper bound"
             .to_owned()
     });
-    shares(report).into_iter().chain(bound).collect()
+    shares(report).into_iter().chain(applied(&report.outcome.checks)).chain(bound).collect()
+}
+
+/// Says what share of the faults was compared, if not all were.
+fn applied(checks: &Checks) -> Option<String> {
+    let percent = checks.compared_share() * 100.0;
+    (checks.faults_applied > 0).then(|| {
+        format!("{percent:.1} % of the faults were compared: the others came before what stood in memory had been read")
+    })
 }
 
 /// Returns the designs that are compared with no other.
