@@ -118,11 +118,8 @@ pub fn run(
     jobs: usize,
     ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<Made>>, MeasureError> {
-    let one = |arm: usize, seed: u64| match has_interrupt() {
-        true => Ok(None),
-        false => once(spec, &arms[arm], seed, Vec::new()).map(Some),
-    };
-    arms_in_parallel(arms.len(), seeds, jobs, one, ended)
+    let one = |arm: usize, seed: u64| once(spec, &arms[arm], seed, Vec::new());
+    arms_in_parallel(arms.len(), seeds, jobs, has_interrupt, one, ended)
 }
 
 /// Makes one run, and tells `sinks` what happens.

@@ -113,13 +113,10 @@ pub fn run(
 ) -> Result<Vec<Vec<Mapping>>, MeasureError> {
     let first = seeds.start;
     let one = |arm: usize, seed: u64| {
-        if has_interrupt() {
-            return Ok(None);
-        }
         let drawn = draws.map(|draws| draws.machine((seed - first) as usize));
-        once(drawn.as_ref().unwrap_or(spec), &arms[arm], load, seed, Vec::new()).map(Some)
+        once(drawn.as_ref().unwrap_or(spec), &arms[arm], load, seed, Vec::new())
     };
-    arms_in_parallel(arms.len(), seeds, jobs, one, ended)
+    arms_in_parallel(arms.len(), seeds, jobs, has_interrupt, one, ended)
 }
 
 /// Makes one run, and tells `sinks` what happens after its warm-up.

@@ -99,13 +99,12 @@ pub fn run(
         Some(draws) => Some(draws.machine((seed - first) as usize)),
         None => machine.simulated().cloned(),
     };
-    let one = |arm: usize, seed: u64| match (has_interrupt(), spec(seed)) {
-        (true, _) => Ok(None),
-        (_, Some(spec)) => once_simulated(&spec, &arms[arm], load, seed).map(Some),
-        _ => once_natively(&arms[arm], load, seed).map(Some),
+    let one = |arm: usize, seed: u64| match spec(seed) {
+        Some(spec) => once_simulated(&spec, &arms[arm], load, seed),
+        None => once_natively(&arms[arm], load, seed),
     };
     let jobs = if machine.simulated().is_some() { jobs } else { 1 };
-    arms_in_parallel(arms.len(), seeds, jobs, one, ended)
+    arms_in_parallel(arms.len(), seeds, jobs, has_interrupt, one, ended)
 }
 
 fn once_simulated(spec: &Spec, arm: &RwsemArm, load: &RwsemLoad, seed: u64) -> Result<Taken, MeasureError> {

@@ -27,20 +27,21 @@ pub fn under_seeds(nr_arms: usize, seeds: impl IntoIterator<Item = u64>) -> Vec<
 }
 
 /// Runs `run` for each of `nr_arms` arms under each seed, `jobs` at a time; returns each arm's results, in the order of
-/// the seeds. Called by whoever compares arms; `run` returns `None` once an interrupt has come, and `ended` is told how
-/// many runs have ended.
+/// the seeds. Called by whoever compares arms; no run begins once `is_over` says yes, and `ended` is told how many runs
+/// have ended.
 pub fn arms_in_parallel<R: Send, E: Send>(
     nr_arms: usize,
     seeds: Range<u64>,
     jobs: usize,
-    run: impl Fn(usize, u64) -> Result<Option<R>, E> + Sync,
+    is_over: impl Fn() -> bool + Sync,
+    run: impl Fn(usize, u64) -> Result<R, E> + Sync,
     mut ended: impl FnMut(usize),
 ) -> Result<Vec<Vec<R>>, E> {
     let tasks = under_seeds(nr_arms, seeds);
-    let runs = in_parallel(jobs, &tasks, |&(arm, seed)| run(arm, seed), |done, _| ended(done));
+    let runs = in_parallel(jobs, &tasks, is_over, |&(arm, seed)| run(arm, seed), |done, _| ended(done));
     let mut results: Vec<Vec<R>> = (0..nr_arms).map(|_| Vec::new()).collect();
     for (run, (arm, _)) in runs.into_iter().zip(tasks) {
-        results[arm].extend(run?);
+        results[arm].extend(run.transpose()?);
     }
     Ok(results)
 }
@@ -48,6 +49,7 @@ pub fn arms_in_parallel<R: Send, E: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn each_turn_has_every_arm_in_an_order_of_its_own() {
@@ -61,15 +63,14 @@ mod tests {
 
     #[test]
     fn each_arm_has_its_runs_in_the_order_of_the_seeds_and_the_first_error_counts() {
-        let run =
-            |arm: usize, seed: u64| Ok::<_, ()>((arm, seed) != (1, 6)).map(|is_run| is_run.then_some((arm, seed)));
-        let results = arms_in_parallel(2, 5..8, 3, run, |_| ());
-        assert_eq!(
-            results,
-            Ok(vec![vec![(0, 5), (0, 6), (0, 7)], vec![(1, 5), (1, 7)]]),
-            "a run that was not made is left out"
-        );
-        let failing = |arm: usize, seed: u64| if seed > 5 { Err((arm, seed)) } else { Ok(Some(())) };
-        assert_eq!(arms_in_parallel(2, 5..8, 1, failing, |_| ()), Err((0, 6)));
+        let run = |arm: usize, seed: u64| Ok::<_, ()>((arm, seed));
+        let results = arms_in_parallel(2, 5..8, 3, || false, run, |_| ());
+        assert_eq!(results, Ok(vec![vec![(0, 5), (0, 6), (0, 7)], vec![(1, 5), (1, 6), (1, 7)]]));
+        let nr_asked = AtomicUsize::new(0);
+        let is_over = || nr_asked.fetch_add(1, Ordering::Relaxed) == 3;
+        let results = arms_in_parallel(2, 5..8, 1, is_over, run, |_| ());
+        assert_eq!(results, Ok(vec![vec![(0, 5), (0, 6)], vec![(1, 5)]]), "a run that was not made is left out");
+        let failing = |arm: usize, seed: u64| if seed > 5 { Err((arm, seed)) } else { Ok(()) };
+        assert_eq!(arms_in_parallel(2, 5..8, 1, || false, failing, |_| ()), Err((0, 6)));
     }
 }

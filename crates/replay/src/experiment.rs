@@ -241,8 +241,10 @@ pub fn run(trace: &Trace, setup: &ReplaySetup, progress: &dyn Fn(usize)) -> Resu
         return Ok(conclude(results, plan, setup, memory_bytes));
     }
     for (done, (_, place)) in in_turns(setup.runs, results.len(), setup.seed).enumerate() {
-        let arm = &results[place].arm;
-        let pass = unless_interrupted(|| run_pass(trace, &plan, setup, arm, memory_bytes, setup.seed));
+        if has_interrupt() {
+            break;
+        }
+        let pass = whole(run_pass(trace, &plan, setup, &results[place].arm, memory_bytes, setup.seed));
         let Some(pass) = pass.transpose()? else { break };
         results[place].passes.push(pass);
         progress(done + 1);
@@ -262,24 +264,18 @@ fn simulate(
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
     let tasks = under_seeds(results.len(), seeds);
     let arms: Vec<ReplayArm> = results.iter().map(|result| result.arm.clone()).collect();
-    let run = |&(arm, seed): &(usize, u64)| {
-        unless_interrupted(|| run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed))
-    };
-    let passes = in_parallel(setup.jobs, &tasks, run, |done, _| progress(done));
+    let run = |&(arm, seed): &(usize, u64)| whole(run_pass(trace, plan, setup, &arms[arm], memory_bytes, seed));
+    let passes = in_parallel(setup.jobs, &tasks, has_interrupt, run, |done, _| progress(done));
     // Behind the first that an interrupt kept from running, arms would stand beside each other under different seeds.
-    for ((arm, _), pass) in tasks.into_iter().zip(passes.into_iter().map_while(|pass| pass)) {
+    for ((arm, _), pass) in tasks.into_iter().zip(passes.into_iter().map_while(Option::flatten)) {
         results[arm].passes.push(pass?);
     }
     Ok(())
 }
 
-/// Runs `pass`; nothing if an interrupt came before it, or ended it.
-fn unless_interrupted<T, E>(pass: impl FnOnce() -> Result<T, E>) -> Option<Result<T, E>> {
-    if has_interrupt() {
-        return None;
-    }
-    let result = pass();
-    (result.is_ok() || !has_interrupt()).then_some(result)
+/// Returns what came of a pass; nothing if an interrupt ended it.
+fn whole<T, E>(pass: Result<T, E>) -> Option<Result<T, E>> {
+    (pass.is_ok() || !has_interrupt()).then_some(pass)
 }
 
 fn run_pass(

@@ -252,19 +252,16 @@ fn run_simulated(setup: &BenchSetup, machine: &MachineSpec, progress: &dyn Fn(us
     let seeds = (0..setup.runs as u64).map(|run| setup.seed.wrapping_add(run));
     let tasks = under_seeds(arms.len(), seeds);
     let run = |&(arm, seed): &(usize, u64)| {
-        // Setting up takes most of a short run, and would go on for all that are left.
-        if has_interrupt() {
-            return Err(MeasureError::Interrupted);
-        }
         let drawn = setup.draws.as_ref().map(|draws| draws.machine(seed.wrapping_sub(setup.seed) as usize));
         let machine = drawn.as_ref().unwrap_or(machine);
         let simulated = once_simulated(machine, &setup.job(&arms[arm]), seed, &has_interrupt);
         simulated.map(|(run, _)| run)
     };
-    let runs = in_parallel(setup.jobs, &tasks, run, |done, &(arm, _)| progress(done, &arms[arm]));
+    // Setting up takes most of a short run, and would go on behind an interrupt for all that are left.
+    let runs = in_parallel(setup.jobs, &tasks, has_interrupt, run, |done, &(arm, _)| progress(done, &arms[arm]));
     let mut results: Vec<BenchArmResult> = arms.into_iter().map(|arm| BenchArmResult::of(arm, Vec::new())).collect();
     for ((arm, _), run) in tasks.into_iter().zip(runs) {
-        results[arm].note(run);
+        results[arm].note(run.unwrap_or(Err(MeasureError::Interrupted)));
     }
     BenchOutcome { arms: results, was_interrupted: has_interrupt() }
 }

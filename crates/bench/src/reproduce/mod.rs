@@ -113,15 +113,13 @@ pub fn run(
     let tasks = tasks(table, seeds);
     let mut ended = ended;
     let run = |&(case, side, seed): &Task| {
-        if has_interrupt() {
-            return Ok(None);
-        }
         let result = once_simulated(&machine(case.machine, seed), &job(case, side, replayer), seed, &has_interrupt);
         // A run that an interrupt cut short is shorter than the others.
-        if has_interrupt() { Ok(None) } else { result.map(Some) }
+        (!has_interrupt()).then_some(result)
     };
-    let runs = in_parallel(jobs, &tasks, run, |done, _| ended(done));
-    let runs: Vec<Option<Simulated>> = runs.into_iter().collect::<Result<_, MeasureError>>()?;
+    let runs = in_parallel(jobs, &tasks, has_interrupt, run, |done, _| ended(done));
+    let runs = runs.into_iter().map(|run| run.flatten().transpose());
+    let runs: Vec<Option<Simulated>> = runs.collect::<Result<_, MeasureError>>()?;
     let mut place = 0;
     let rows = table.cases.iter().map(|case| {
         let sides = place..place + Side::all(case).len();
