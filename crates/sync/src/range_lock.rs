@@ -58,7 +58,7 @@ lock_class! {
     pub(crate) RangesLock = "map_ranges"
 }
 
-/// Parts that are held at once, unless said otherwise; one more takes everything.
+/// Parts that are held at once, unless said otherwise; one more waits.
 const CAPACITY: usize = 64;
 /// No part was ever given out.
 const UNDIVIDED: u32 = 0;
@@ -257,13 +257,8 @@ impl<'a, P: Processor> PartTableRef<'a, P> {
     }
 }
 
-/// What is in the way of a part.
-enum InTheWay<'a, P: Processor> {
-    /// A part, which ends there.
-    Part(&'a Slot<P>, u64),
-    /// There is no place left.
-    Crowd,
-}
+/// A part that is in the way of another, or the first of so many that there is no place left; and where it ends.
+struct InTheWay<'a, P: Processor>(&'a Slot<P>, u64);
 
 impl<'a, P: Processor> HeldRanges<'a, P> {
     fn held(&self) -> impl Iterator<Item = Part> + '_ {
@@ -310,12 +305,21 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
                 None => {
                     free.get_or_insert(place);
                 }
-                Some(held) if held.excludes(part) => return Err(InTheWay::Part(slot, held.claim.end)),
+                Some(held) if held.excludes(part) => return Err(InTheWay(slot, held.claim.end)),
                 Some(_) => nr_used = place + 1,
             }
         }
         let place = free.unwrap_or(nr_used);
-        let slot = self.slots.get(place).ok_or(InTheWay::Crowd)?;
+        let Some(slot) = self.slots.get(place) else {
+            let first = &self.slots[0];
+            let end = first.end();
+            if end != 0 {
+                return Err(InTheWay(first, end));
+            }
+            // Given back just now.
+            first.fill(part);
+            return Ok(first);
+        };
         slot.fill(part);
         *self.nr_used = nr_used.max(place + 1);
         Ok(slot)
@@ -586,8 +590,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
             }
             let (slot, end) = match table.enter(chosen.as_ref().ok_or(None)?) {
                 Ok(slot) => return Ok(Entered { parts, slot, share, table }),
-                Err(InTheWay::Part(slot, end)) => (slot, end),
-                Err(InTheWay::Crowd) => return Err(None),
+                Err(InTheWay(slot, end)) => (slot, end),
             };
             drop(table);
             let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + PATIENCE_NS);

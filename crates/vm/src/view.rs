@@ -67,6 +67,11 @@ bitflags! {
         const EXECUTE_ONLY = 1 << 23;
         /// Nothing any more but a place that is not free yet (`space::departure`); nobody asks for it.
         const LEAVING = 1 << 24;
+        /// Is one with the area that ends where it begins, but for a bound of an annex (`space::seams`); nobody asks for
+        /// it, and no list shows it.
+        const SEAM_BELOW = 1 << 25;
+        /// Is one with the area that begins where it ends, as [`AreaFlags::SEAM_BELOW`].
+        const SEAM_ABOVE = 1 << 26;
     }
 }
 
@@ -74,7 +79,9 @@ impl AreaFlags {
     /// The rights among the flags.
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
     /// What neighbours may differ in and be joined all the same.
-    pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD);
+    pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD).union(Self::SEAMS);
+    /// What says that an area is one with a neighbour.
+    pub const SEAMS: Self = Self::SEAM_BELOW.union(Self::SEAM_ABOVE);
     /// The rights, and what takes loads away from them.
     pub const PROTECTION: Self = Self::RIGHTS.union(Self::EXECUTE_ONLY);
     /// What says that pages are locked, and how.

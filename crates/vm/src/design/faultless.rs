@@ -299,7 +299,7 @@ impl<'s, P: System, S: RwSemaphore<P>, K: Variant> FoundArea<'s, P, S, K> {
     /// Gives the area its root; `None` if that is left to the semaphore's holders.
     #[cold]
     fn give_root(&self, space: &'s Space<P, Announced<S, K>>) -> Option<u64> {
-        if self.changes {
+        if self.changes || self.view.lacks_root_of_chain() {
             return None;
         }
         // Who changes a neighbour waits for the faults of its lanes, and of those of the pages around it.

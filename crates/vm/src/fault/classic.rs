@@ -62,6 +62,8 @@ fn page_of(fault: Fault) -> Range<VirtAddr> {
 enum Again<P: System> {
     Fetch(ObjectRef<P>, u64),
     GrowStack,
+    /// The area is of a chain that gets its first root (`space::seams`).
+    RootChain,
     /// Something is being unmapped: maybe what is missing.
     AwaitRemoval,
 }
@@ -96,6 +98,7 @@ fn try_handle<'a, P: System, D: Design<P>>(
             None => return Ok(()),
             Some(Again::Fetch(object, page_index)) => fetch(space, fault, &object, page_index)?,
             Some(Again::GrowStack) => space.grow_stack(fault.address)?,
+            Some(Again::RootChain) => space.root_chains(&page_of(fault)),
             Some(Again::AwaitRemoval) => space.await_removal(),
         }
     }
@@ -140,6 +143,9 @@ fn attempt<'a, P: System, D: Design<P>>(
     }
     // A refused fetch still populates the page, as a load would.
     let fault = Fault { access: if is_refused { Access::Read } else { fault.access }, ..fault };
+    if view.lacks_root_of_chain() && view.makes_page(fault.access) {
+        return Ok(Some(Again::RootChain));
+    }
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get())?;
     let _map = TableMap::<P>::for_fault(space.memory(), leaf.table);
     let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
@@ -170,6 +176,11 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
     let seen = leaf.read(space.memory());
     if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {
         return Ok(());
+    }
+    if view.lacks_root_of_chain() {
+        drop(read);
+        space.root_chains(&page_of(fault));
+        return unshare(space, fault);
     }
     let fault = Fault { access: Access::Write, ..fault };
     let page = space.page_fault(fault, (view, area.behind()), (leaf, seen));

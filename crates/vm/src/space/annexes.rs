@@ -58,6 +58,15 @@ const NR: usize = 0;
 const WANTED: usize = 1;
 const GONE: usize = 2;
 const REFUSED: usize = 3;
+const SEAMS: usize = 4;
+const CROWDED: usize = 5;
+const CLASS: usize = 6;
+/// What an annex has at least that is carved out of areas, at first: a page table's memory.
+const LEAST_CARVED: u64 = 2 << 20;
+/// So many calls wait for the rest's table before annexes begin anew, where no more may come.
+const MOST_CROWDED: u64 = 64;
+/// So many times annexes begin anew, four times as large each time.
+const MOST_CLASSES: u64 = 3;
 
 const fn nr_granules(nr_cpus: usize) -> usize {
     (GRANULES_PER_CPU * nr_cpus).next_power_of_two()
@@ -146,6 +155,40 @@ impl<'a, P: System> Annexes<'a, P> {
         self.words[WANTED].load(Ordering::Relaxed) != 0 && self.may_come()
     }
 
+    /// Says whether there are as many as there may be.
+    pub(super) fn are_used_up(self) -> bool {
+        self.nr() >= P::nr_cpus()
+    }
+
+    /// Returns how long an annex is at least that is carved out of areas.
+    pub(super) fn least_bytes(self) -> u64 {
+        // Relaxed: changed by who has everything.
+        LEAST_CARVED << (2 * self.words[CLASS].load(Ordering::Relaxed))
+    }
+
+    /// Notes that somebody waited for the rest's table where no annex may come any more; says whether it is time to
+    /// begin anew. Under the lock of the rest's table.
+    pub(super) fn note_crowd(self) -> bool {
+        // Relaxed, all: under that lock.
+        let (nr, class) = (self.words[CROWDED].load(Ordering::Relaxed) + 1, self.words[CLASS].load(Ordering::Relaxed));
+        self.words[CROWDED].store(nr, Ordering::Relaxed);
+        nr.is_power_of_two() && nr >= MOST_CROWDED && class < MOST_CLASSES
+    }
+
+    /// Notes that all were given back, or not all could be; the next ones are larger. The caller has everything.
+    pub(super) fn note_anew(self, are_gone: bool) {
+        // Relaxed, all: as in `retire`.
+        let class = self.words[CLASS].load(Ordering::Relaxed);
+        self.words[CLASS].store(class + 1, Ordering::Relaxed);
+        self.words[CROWDED].store(0, Ordering::Relaxed);
+        if are_gone {
+            for word in [NR, GONE, REFUSED] {
+                self.words[word].store(0, Ordering::Relaxed);
+            }
+            self.words[WANTED].store(1, Ordering::Relaxed);
+        }
+    }
+
     fn may_come(self) -> bool {
         // Relaxed, both: hints.
         let [nr_gone, nr_refused] = [GONE, REFUSED].map(|word: usize| self.words[word].load(Ordering::Relaxed));
@@ -161,6 +204,20 @@ impl<'a, P: System> Annexes<'a, P> {
         if !self.may_come() {
             self.words[WANTED].store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Says whether an annex's bound is a seam; to who has everything.
+    #[inline]
+    pub(super) fn have_seams(self) -> bool {
+        // Relaxed: S1 of `seams`.
+        self.words[SEAMS].load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes that there are so many more, or fewer.
+    pub(super) fn note_seams(self, added: i64) {
+        // Relaxed, both: as above.
+        let nr = self.words[SEAMS].load(Ordering::Relaxed);
+        self.words[SEAMS].store(nr.wrapping_add_signed(added), Ordering::Relaxed);
     }
 
     /// Has annexes made from now on.

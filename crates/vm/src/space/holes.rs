@@ -192,7 +192,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     #[cold]
     fn prune_all_left_over(&self) {
-        self.with_write(EVERYTHING, |permit| {
+        self.with_any_write(EVERYTHING, |permit| {
             let range = self.lock.left_over().map_or(0..0, LeftOver::taken);
             if let Some(range) = PageRange::between(VirtAddr::new(range.start), VirtAddr::new(range.end)) {
                 permit.prune_holes(range);

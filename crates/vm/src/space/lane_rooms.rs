@@ -56,7 +56,7 @@ use faultless_platform::mutant;
 use faultless_platform::{Atomic, AtomicInteger, CachePadded, Ordering, Tracepoint};
 use faultless_sync::{HeldRanges, PartTable, PartTableRef};
 
-/// Parts of a lane that are held at once; one more takes everything.
+/// Parts of a lane that are held at once; one more waits.
 const PLACES: usize = 6;
 
 /// What a lane has of its own.
@@ -599,6 +599,20 @@ impl<P: System> LaneRooms<P> {
             self.note_used();
         }
         Edited::One(index_of(room))
+    }
+
+    /// Looks whether an area still lies across a bound of a lane, if there are not too many to look at; the caller has
+    /// everything.
+    pub(super) fn look_for_crossing<T>(&self, common: &Index<P, T>) {
+        const MOST_LOOKED_AT: usize = 256;
+        let mut seen = common.overlapping(0..u64::MAX).enumerate();
+        let crosses = |(place, area): (usize, IndexEntry<T>)| {
+            place == MOST_LOOKED_AT || area.end > self.lane(area.start).bounds.end
+        };
+        if self.flags().are_crossed() && !seen.any(crosses) {
+            // Relaxed: N5.
+            self.flags_word().fetch_and(!CROSSED, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn note_used(&self) {

@@ -8,6 +8,7 @@
 use super::line::AreaLine;
 use super::{EVERYTHING, Space};
 use crate::addr::{PageRange, VirtAddr};
+use crate::area::AreaFlags;
 use crate::design::{DefaultDesign, Design};
 use crate::system::System;
 use crate::types::Map;
@@ -42,12 +43,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let read = self.read_settled(EVERYTHING);
         // Relaxed: written under the lock that we hold.
         let heap = self.heap_start.load(Ordering::Relaxed)..self.heap_end.load(Ordering::Relaxed);
-        for entry in read.permit().overlapping(EVERYTHING) {
+        let mut areas = read.permit().overlapping(EVERYTHING).peekable();
+        while let Some(entry) = areas.next() {
             let area = entry.area();
-            let view = area.view();
+            let mut view = area.view();
+            // S3 of `seams`.
+            while let Some(upper) = areas.next_if(|upper| upper.area().flags().contains(AreaFlags::SEAM_BELOW)) {
+                view.end = upper.end;
+                view.flags |= upper.area().flags() & AreaFlags::MAYBE_GUARD;
+            }
             visit(AreaLine {
                 range: PageRange::of_area(view.start, view.end),
-                flags: view.flags,
+                flags: view.flags - AreaFlags::SEAMS,
                 page_offset: view.page_offset,
                 has_object: view.object.is_some(),
                 identity: area.object().map(|object| object.identity()),

@@ -71,7 +71,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mapped = self.with_guard(write, |permit| {
             let range = match place {
                 Some(range) => range,
-                None => permit.checked_place(request, len)?,
+                None => {
+                    let range = permit.checked_place(request, len)?;
+                    permit.join_seams(&range.addresses());
+                    range
+                }
             };
             Ok((range, permit.map_placed(request, range, len, reserve)?))
         });

@@ -85,6 +85,7 @@ mod removal;
 pub(crate) mod request;
 mod root;
 mod seal;
+mod seams;
 mod search;
 mod spaces;
 mod spreading;

@@ -220,6 +220,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             return Ok(());
         }
         let page_offset = old.page_offset_of(part.start());
+        // Who holds what reaches a seam has joined the areas there.
+        let flags = flags - AreaFlags::SEAMS;
         let view = AreaView { start: part.start(), end: part.end(), flags, page_offset, ..old };
         let translations = || {
             if (old.flags ^ flags).intersects(AreaFlags::PROTECTION) {

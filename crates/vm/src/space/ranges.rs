@@ -43,7 +43,7 @@
 //! | a second user comes | it waits for everything, and only then lanes come (`spreading`) and parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
-use super::annex_edits::{Comes, MoveNodes};
+use super::annex_edits::{Comes, MoveNodes, Unfit};
 use super::editing::Editing;
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
@@ -260,7 +260,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !self.lock.may_be_divided() {
             return (self.write_settled(range.addresses()), None);
         }
-        self.write_claimed((range.start(), Comes::Nothing), &mut |_| Some((range, added)))
+        let locked = self.write_claimed((range.start(), Comes::Nothing), &mut |_| Some((range, added)));
+        self.join_seams(&locked.0, &range.addresses());
+        locked
     }
 
     /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
@@ -273,13 +275,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
         let mut is_refused = false;
         let mut nodes = self.reserve_annex(near);
-        let (mut lane, mut crossing) = (None, None);
+        let (mut lane, mut unfit) = (None, None);
         let (write, edit) = self.write_chosen(near, &mut |held| {
             is_refused = false;
             let (range, added) = choose(held)?;
             lane = self.own_lane(range.start().get(), held);
             let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
-            let claim = self.claim((near, held), (range, added, comes), part, (&mut nodes, &mut crossing));
+            let claim = self.claim((near, held), (range, added, comes), part, (&mut nodes, &mut unfit));
             is_refused = claim.is_none();
             claim
         });
@@ -287,8 +289,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
             // Maybe by a limit that is near because of credits alone (C5 of `credits`).
             self.recall_credits();
         }
-        if let Some(area) = crossing.filter(|_| write.is_whole()) {
-            self.give_annexes_up(&area);
+        if let Some(unfit) = unfit.filter(|_| write.is_whole()) {
+            self.make_fit(write.permit(), &unfit);
         }
         (write, edit.map(|lock| Editing::new(lock, lane)))
     }
@@ -299,11 +301,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         (near, held): (VirtAddr, &HeldRanges<'_, P>),
         (range, added, comes): (PageRange, Additions, Comes),
         part: Range<u64>,
-        (nodes, crossing): (&mut Option<MoveNodes<'_, P>>, &mut Option<Range<u64>>),
+        (nodes, unfit): (&mut Option<MoveNodes<'_, P>>, &mut Option<Unfit>),
     ) -> Option<Claim> {
         if self.has_credits() {
-            *crossing = self.make_annex((near, range, comes), held, &part, nodes).err();
-            let Range { start, end } = part;
+            *unfit = None;
+            let fitted = self.fit_part((near, range, comes), held, part, nodes);
+            let Range { start, end } = fitted.map_err(|cause| *unfit = Some(cause)).ok()?;
             return self.claim_credits(&added).then_some(Claim { start, end, ..Claim::default() });
         }
         let (nr_added, bytes_added) = (added.areas, added.bytes);

@@ -161,6 +161,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         loop {
             let write = self.write(range.clone());
             if !write.permit().meets_departure(&range) {
+                self.join_seams(&write, &range);
                 return write;
             }
             drop(write);

@@ -16,7 +16,10 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Returns an area's root, made if it has none. The caller holds the semaphore, at least for reading.
     pub(crate) fn root_of(self, area: &Area<P, D>) -> u64 {
         area.root_or_set(|| {
-            // The lock keeps the neighbours as they are.
+            debug_assert!(!area.flags().intersects(AreaFlags::SEAMS), "S5 of `seams`");
+            // A neighbour beyond a lane's bound may leave the index meanwhile.
+            let _beside = self.look_beside();
+            // The lock keeps what neighbours have in common with the area.
             let lent = self.neighbours_root(&area.view(), |_| true);
             lent.ok().flatten().unwrap_or_else(|| self.vm().fresh_root())
         })

@@ -6,11 +6,12 @@ use super::*;
 use crate::design::Faultless;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy};
-use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
+use crate::space::{Advice, Backing, MapRequest, Placement, Populate, SpaceRef};
 use crate::{AddressRange, AreaFlags, Guest, PAGE, check};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_sync::{Generation, Rwsem};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
 use std::vec;
 use std::vec::Vec;
@@ -21,16 +22,32 @@ const NR_CPUS: usize = 2;
 /// In nobody's range, and a multiple of a granule.
 const START: u64 = 0x10_0000_0000;
 
+/// A generator of numbers (xorshift).
+fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |end: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % end as u64) as usize
+    }
+}
+
 /// Runs `act` on one of two CPUs that use a space whose mappings are spread.
 fn in_space(act: impl FnOnce(&TestedSpace<'_>)) {
-    let (region, machine) = (HostRegion::reserve(16 << 20).expect("the host has room"), Machine::new(NR_CPUS));
+    in_space_of(NR_CPUS, act);
+}
+
+/// As [`in_space`], of a machine with more CPUs.
+fn in_space_of(nr_cpus: usize, act: impl FnOnce(&TestedSpace<'_>)) {
+    let (region, machine) = (HostRegion::reserve(32 << 20).expect("the host has room"), Machine::new(nr_cpus));
     machine.attach(|| {
         // SAFETY: the region is zeroed, ours alone, and outlives the instance.
-        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()) };
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, Options::default()) };
         let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
         let vm = vm.expect("a frame for the zero page");
         let space = vm.create_space(Limits { placement: PlacementPolicy::Spread, ..Limits::default() }).expect("room");
-        let (came, done) = (Barrier::new(NR_CPUS), Barrier::new(NR_CPUS));
+        let (came, done) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 machine.attach(|| {
@@ -41,8 +58,10 @@ fn in_space(act: impl FnOnce(&TestedSpace<'_>)) {
             });
             let _guest = Guest::new(&space);
             came.wait();
-            act(&space);
+            // A failure must not leave the other thread waiting.
+            let result = catch_unwind(AssertUnwindSafe(|| act(&space)));
             done.wait();
+            result.unwrap_or_else(|cause| resume_unwind(cause));
         });
         // SAFETY: no other thread is left.
         unsafe { check::invariants(&vm) }.expect("invariants");
@@ -152,7 +171,7 @@ fn an_area_that_is_there_comes_along_and_one_that_is_too_near_forbids_it() {
 }
 
 #[test]
-fn annexes_go_when_an_area_has_come_to_cross_their_bounds() {
+fn an_area_that_has_come_to_cross_bounds_is_cut_there_and_stays_one() {
     const MIB: u64 = 1 << 20;
     in_space(|space| {
         want(space);
@@ -162,26 +181,111 @@ fn annexes_go_when_an_area_has_come_to_cross_their_bounds() {
         map(space, high + 2 * PAGE..high + 3 * PAGE);
         assert_eq!(annexes(space).len(), 2);
         map(space, low + PAGE..high);
-        assert_eq!((annexes(space).len(), space.nr_areas()), (2, 2));
+        assert_eq!((annexes(space).len(), space.nr_areas(), pieces(space)), (2, 2, 2));
         check_homes(space);
         unmap(space, low + PAGE..low + 2 * PAGE);
-        assert_eq!((annexes(space), space.nr_areas()), (vec![], 3));
+        assert_eq!((annexes(space).len(), space.nr_areas()), (2, 3));
+        // At the end of the lower annex and at the start of the upper one.
+        assert_eq!(pieces(space), 5);
         check_homes(space);
         unmap(space, high + 2 * PAGE..high + 3 * PAGE);
-        assert_eq!((annexes(space), space.nr_areas()), (vec![], 2), "there are no more than CPUs");
+        assert_eq!((annexes(space).len(), space.nr_areas(), pieces(space)), (2, 2, 4));
+        // Whoever reaches a seam finds one area.
+        let seam = annexes(space)[0].end;
+        unmap(space, seam..seam + PAGE);
+        assert_eq!((space.nr_areas(), pieces(space)), (3, 4));
+        check_homes(space);
     });
+}
+
+/// Returns how many areas the indexes have.
+fn pieces(space: &TestedSpace<'_>) -> usize {
+    let mut nr = space.index.overlapping(0..u64::MAX).count();
+    let lanes = space.lane_rooms().expect("mappings are spread");
+    lanes.for_each_index::<Area<Native, Tested>>(&(0..u64::MAX), |index| nr += index.overlapping(0..u64::MAX).count());
+    nr
+}
+
+/// Makes an annex around a page, as a call does that waited for others.
+fn crowd(space: &TestedSpace<'_>, page: u64) {
+    let write = space.write(crate::addr::EVERYTHING);
+    let range = PageRange::new(VirtAddr::new(page), PAGE).expect("user memory");
+    let area = space.area_containing(page).map_or(page..page + PAGE, |area| area.start..area.end);
+    space.make_fit(write.permit(), &Unfit::Crowded { range, part: area });
+}
+
+/// What a list shows, but for a mark that Linux does not show: here the pieces of an area have it each for itself.
+fn list(space: &TestedSpace<'_>) -> Vec<(Range<u64>, AreaFlags)> {
+    let mut found = Vec::new();
+    space.for_each_area(|area| {
+        found.push((area.range.start().get()..area.range.end().get(), area.flags - AreaFlags::MAYBE_GUARD))
+    });
+    found
+}
+
+// Which areas Linux joins depends on who stored where before: a space without lanes is what the other is held against.
+#[test]
+fn whatever_is_called_areas_with_seams_are_those_of_a_space_without_lanes() {
+    const NR_GRANULES: u64 = 12;
+    let mut most_pieces = 0;
+    for seed in 1..=24 {
+        let mut below = numbers(seed * 0x9e37_79b9);
+        in_space_of(8, |space| {
+            let limits = Limits { placement: PlacementPolicy::Linux, ..Limits::default() };
+            let twin = space.vm().create_space(limits).expect("room");
+            let spaces = [space, &twin];
+            let guests = [Guest::new(space), Guest::new(&twin)];
+            let near = |number: u64| {
+                let bound = START + number * GRANULE_BYTES;
+                (bound - 2 * PAGE..bound + 3 * PAGE).step_by(PAGE as usize)
+            };
+            let starts: Vec<u64> = (1..=NR_GRANULES).flat_map(near).collect();
+            for round in 0..800 {
+                let first = below(starts.len());
+                let most = if below(8) == 0 { starts.len() } else { 4 };
+                let last = (first + 1 + below(most)).min(starts.len() - 1).max(first);
+                let range =
+                    if first == last { starts[first]..starts[first] + PAGE } else { starts[first]..starts[last] };
+                let rights = [AreaFlags::READ, AreaFlags::READ | AreaFlags::WRITE][below(2)];
+                let at = AddressRange::new(VirtAddr::new(range.start), range.end - range.start);
+                match below(9) {
+                    0..3 => spaces.iter().for_each(|space| map(space, range.clone())),
+                    3 => spaces.iter().for_each(|space| unmap(space, range.clone())),
+                    4 => {
+                        let [one, two] = spaces.map(|space| space.mprotect(at, rights.protection()).is_ok());
+                        assert_eq!(one, two, "round {round}");
+                    }
+                    5 | 6 => {
+                        let [one, two] = guests.each_ref().map(|guest| guest.store(at.start, round).is_ok());
+                        assert_eq!(one, two, "round {round}");
+                    }
+                    7 => {
+                        let advice =
+                            [Advice::GuardInstall, Advice::DontFork, Advice::DoFork, Advice::GuardRemove][below(4)];
+                        let [one, two] = spaces.map(|space| space.madvise(at, advice).is_ok());
+                        assert_eq!(one, two, "round {round}");
+                    }
+                    _ => crowd(space, range.start),
+                }
+                let [found, wanted] = spaces.map(list);
+                assert_eq!(found, wanted, "seed {seed}, round {round}");
+                assert_eq!(space.nr_areas(), twin.nr_areas(), "seed {seed}, round {round}");
+                most_pieces = most_pieces.max(pieces(space) - found.len());
+                if below(100) == 0 {
+                    let [one, two] = spaces.map(|space| list(&space.fork().expect("room")));
+                    assert_eq!(one, two, "seed {seed}, round {round}");
+                }
+                check_homes(space);
+            }
+            drop(guests);
+        });
+    }
+    assert!(most_pieces > 4, "areas are cut: {most_pieces}");
 }
 
 #[test]
 fn whatever_is_called_areas_are_in_the_index_of_their_lane() {
-    // A generator of numbers (xorshift).
-    let mut state = 0x9e37_79b9_u64;
-    let mut below = move |end: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % end as u64) as usize
-    };
+    let mut below = numbers(0x9e37_79b9);
     in_space(|space| {
         want(space);
         let near = |number: u64| {
@@ -225,6 +329,6 @@ fn whatever_is_called_areas_are_in_the_index_of_their_lane() {
         }
         let lanes = space.lane_rooms().expect("mappings are spread");
         assert_eq!(lanes.annexes().nr(), NR_CPUS, "they came");
-        assert!(annexes(space).len() < NR_CPUS, "and areas came to cross their bounds");
+        assert_eq!(annexes(space).len(), NR_CPUS, "and stayed");
     });
 }

@@ -23,7 +23,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Puts the change in force, once; `translations` adapts the page tables while faults keep out of the areas.
     #[inline]
     pub(in crate::space) fn commit(&mut self, translations: impl FnOnce()) {
-        if self.before.areas == 0 {
+        if self.before.bytes == 0 {
             return self.commit_addition();
         }
         let held = if self.only_adds() { self.commit_addition_beside() } else { self.commit_and_hold() };
@@ -205,7 +205,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     /// Returns how much there will be of what takes part.
-    fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         for piece in self.pieces.iter().flatten() {
             sizes.add(piece.view.flags, piece.view.end - piece.view.start);

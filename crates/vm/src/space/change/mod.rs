@@ -39,7 +39,7 @@ use super::map_lock::MapLock;
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
 use crate::addr::{PageRange, VirtAddr};
-use crate::area::{Area, AreaView};
+use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
@@ -91,6 +91,10 @@ pub(super) enum Join {
     Never,
     /// With the area above it only, as a stack that grows.
     Above,
+    /// With the area below it only, with which it was one but for a seam (`space::seams`).
+    Below,
+    /// It stays by itself, but is one with the area below it, which it is cut off from.
+    Seam,
 }
 
 /// Which areas a change is announced to.
@@ -181,7 +185,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let area = entry.area();
         let old = area.view_pinned();
         let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
-        let view = AreaView { start: address, page_offset: old.page_offset_of(address), ..old };
+        let (page_offset, flags) = (old.page_offset_of(address), old.flags - AreaFlags::SEAM_BELOW);
+        let view = AreaView { start: address, page_offset, flags, ..old };
         let new = NewArea { view, behind: area.behind().clone(), join: Join::Never };
         self.prepare_change(range, Some(new))?.commit(|| ());
         Ok(())
@@ -255,7 +260,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Returns how many areas more there will be.
     pub(super) fn nr_added(&self) -> i64 {
-        self.pieces.iter().flatten().count() as i64 - self.before.areas.cast_signed()
+        self.sizes().areas.cast_signed() - self.before.areas.cast_signed()
     }
 
     /// Lets others edit again.

@@ -105,7 +105,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange, new: Option<&NewArea<P>>) -> Piece<P, D> {
         let view = neighbour(entry, range, new);
-        let view = AreaView { end: view.end.min(range.start()), ..view };
+        let end = view.end.min(range.start());
+        let flags = if end == view.end { view.flags } else { view.flags - AreaFlags::SEAM_ABOVE };
+        let view = AreaView { end, flags, ..view };
         Piece { area: entry.place(), view, is_fresh: false }
     }
 
@@ -119,7 +121,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let area = entry.area();
         let old = neighbour(entry, range, new);
         let start = old.start.max(range.end());
-        let view = AreaView { start, page_offset: old.page_offset_of(start), ..old };
+        let flags = if start == old.start { old.flags } else { old.flags - AreaFlags::SEAM_BELOW };
+        let view = AreaView { start, page_offset: old.page_offset_of(start), flags, ..old };
         if self.pieces[0].as_ref().is_some_and(|left| left.area == entry.place()) {
             let area = self.new_area(&view, area.behind().clone())?;
             return Ok(Piece { area, view, is_fresh: true });
@@ -150,10 +153,15 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Puts the new area between its neighbours, joined with them where they allow it.
     fn place(&mut self, new: NewArea<P>) -> Result<(), OutOfFrames> {
         let [left, _, right] = &mut self.pieces;
-        let may_join_below = new.join == Join::Allowed;
-        let may_join_above = new.join != Join::Never;
+        let may_join_below = matches!(new.join, Join::Allowed | Join::Below);
+        let may_join_above = matches!(new.join, Join::Allowed | Join::Above);
         let mut view = new.view;
         let mut host = None;
+        if let Some(piece) = left
+            && new.join == Join::Seam
+        {
+            piece.view.flags |= AreaFlags::SEAM_ABOVE;
+        }
         if let Some(piece) = left
             && may_join_below
             && piece.view.joins(&view)
@@ -266,7 +274,8 @@ fn joins_but_for_roots<P: System>(below: &AreaView<P>, above: &AreaView<P>) -> b
 /// Returns two neighbours as one.
 fn joined<P: System>(left: &AreaView<P>, right: &AreaView<P>) -> AreaView<P> {
     let (root, inherited) = if left.root == 0 { (right.root, right.flags) } else { (left.root, left.flags) };
-    let guards = right.flags & AreaFlags::MAYBE_GUARD;
-    let flags = (left.flags - AreaFlags::INHERITED) | (inherited & AreaFlags::INHERITED) | guards;
+    let of_right = right.flags & (AreaFlags::MAYBE_GUARD | AreaFlags::SEAM_ABOVE);
+    let of_left = left.flags - AreaFlags::INHERITED - AreaFlags::SEAM_ABOVE;
+    let flags = of_left | (inherited & AreaFlags::INHERITED) | of_right;
     AreaView { end: right.end, root, flags, ..*left }
 }

@@ -31,13 +31,13 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Counts `bytes` of an area as one area.
+    /// Counts `bytes` of an area as one area, or none if it is one with that below.
     pub fn add(&mut self, flags: AreaFlags, bytes: u64) {
         // What leaves is counted as what it was, until it has left.
         if flags.contains(AreaFlags::LEAVING) {
             return;
         }
-        self.areas += 1;
+        self.areas += u64::from(!flags.contains(AreaFlags::SEAM_BELOW));
         self.bytes += bytes;
         self.data_bytes += if flags.is_data() { bytes } else { 0 };
         self.locked_bytes += if flags.contains(AreaFlags::LOCKED) { bytes } else { 0 };

@@ -1,0 +1,213 @@
+//! Seams: areas that are kept as several, cut where annexes begin and end.
+//!
+//! # Guarantee
+//! What Linux has as one area may be several here, each in one lane, so that calls inside different lanes change it side
+//! by side. Nobody sees that: the list shows one area, `map_count` counts one, and whatever is about such a bound finds
+//! one there.
+//!
+//! # Words first
+//! A *seam* is a bound of an annex where two areas touch that are one: the lower one says
+//! [`SEAM_ABOVE`](AreaFlags::SEAM_ABOVE), the upper one [`SEAM_BELOW`](AreaFlags::SEAM_BELOW). Areas that seams connect
+//! are a *chain*.
+//!
+//! # Invariants
+//! * S1 seams come and go with everything held; they lie at bounds of annexes.
+//! * S2 both sides of a seam are private memory without an object, alike in all that keeps neighbours apart; both have
+//!   the same root, or none.
+//! * S3 of both sides, the lower one alone counts as an area.
+//! * S4 a change that reaches a seam is made with everything held, and joins both sides first ([`Space::join_seams`]).
+//!   So calls, which know nothing of seams, meet none at the bounds of what they change.
+//! * S5 an area of a chain without a root gets one with everything held, when the chain has become one area
+//!   ([`Space::root_chains`]): a fault without the lock gives it none, and no call joins it with an area that has a root,
+//!   or may get one before the call ends.
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | a fault gives an area a root, beside the cut that makes a seam in it | the cut pins the root's absence first, and waits for faults at work (I4 of `area`, R8 of `ranges`) |
+//! | two CPUs store to a chain without a root for the first time | one after the other, with everything held; the second finds the first one's root |
+//! | a call with a part joins an area of a chain that has no root with a neighbour that gets one | the absence of the neighbour's is pinned with the part, under the table's lock; if it has one, the call has everything |
+//! | calls in two lanes change areas on both sides of a seam | neither reaches it, and what they change lies in the lane: bounds other than the seam's, and areas other than these two |
+//! | a fault looks for the root of a neighbour beyond a bound, whose lane's calls change it | it looks in an RCU section; where both touch, neither rights nor content change but with everything held |
+//! | no memory for joining | both sides become areas of their own, as on Linux, where a join that finds no memory is left out |
+
+use super::change::{Join, NewArea};
+use super::map_lock::MapLock;
+use super::permit::{ReadPermit, SpaceWriteGuard, WritePermit};
+use super::{AreaAt, EVERYTHING, Space};
+use crate::addr::{PageRange, VirtAddr};
+use crate::area::{AreaFlags, AreaView};
+use crate::content::Content;
+use crate::design::Design;
+use crate::error::CallError;
+use crate::system::System;
+use core::ops::Range;
+
+/// What an area may be and allow that is cut at a seam.
+const CUTTABLE: AreaFlags = AreaFlags::RIGHTS
+    .union(AreaFlags::ACCOUNT)
+    .union(AreaFlags::NORESERVE)
+    .union(AreaFlags::INHERITED)
+    .union(AreaFlags::MAYBE_GUARD)
+    .union(AreaFlags::HUGE)
+    .union(AreaFlags::NO_HUGE)
+    .union(AreaFlags::SEAMS);
+
+impl<P: System> AreaView<P> {
+    /// Says whether the area is one of a chain, and has no root (S5).
+    #[inline]
+    pub(crate) fn lacks_root_of_chain(&self) -> bool {
+        self.root == 0 && self.flags.intersects(AreaFlags::SEAMS)
+    }
+
+    fn is_cuttable(&self) -> bool {
+        self.object.is_none() && self.content == Content::Zeros && CUTTABLE.contains(self.flags)
+    }
+}
+
+impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+    /// Makes a seam of a bound that lies inside an area; says whether no area lies across it any more. The caller has
+    /// everything.
+    pub(super) fn cut_seam(self, bound: u64) -> Result<bool, CallError> {
+        let bound = VirtAddr::new(bound);
+        let Some(entry) = self.containing(bound).filter(|entry| entry.start < bound) else { return Ok(true) };
+        let area = entry.area();
+        let old = area.view_pinned();
+        if !old.is_cuttable() {
+            return Ok(false);
+        }
+        let Some(upper) = PageRange::between(bound, old.end) else { return Ok(false) };
+        let page_offset = old.page_offset_of(bound);
+        let view = AreaView { start: bound, flags: old.flags | AreaFlags::SEAM_BELOW, page_offset, ..old };
+        let new = NewArea { view, behind: area.behind().clone(), join: Join::Seam };
+        self.prepare_change(upper, Some(new))?.commit(|| ());
+        self.note_seams(1);
+        Ok(true)
+    }
+
+    /// Joins what a seam keeps apart, if there is one at a bound. The caller has everything.
+    pub(super) fn join_seam(self, bound: VirtAddr) {
+        let is_upper =
+            |entry: &AreaAt<'_, P, D>| entry.start == bound && entry.area().flags().contains(AreaFlags::SEAM_BELOW);
+        let Some(upper) = self.containing(bound).filter(is_upper) else { return };
+        self.note_seams(-1);
+        let area = upper.area();
+        let old = area.view_pinned();
+        let view = AreaView { flags: old.flags - AreaFlags::SEAM_BELOW, ..old };
+        let new = NewArea { view, behind: area.behind().clone(), join: Join::Below };
+        let joined = PageRange::between(bound, old.end).map(|range| self.prepare_change(range, Some(new)));
+        match joined {
+            Some(Ok(mut change)) => {
+                debug_assert_eq!(change.nr_added(), 0, "S2, S3");
+                change.commit(|| ());
+            }
+            _ => self.forget_seam(bound),
+        }
+    }
+
+    /// Lets both sides of a seam be areas of their own.
+    #[cold]
+    fn forget_seam(self, bound: VirtAddr) {
+        let sides =
+            [(self.containing(bound - 1), AreaFlags::SEAM_ABOVE), (self.containing(bound), AreaFlags::SEAM_BELOW)];
+        for (side, flag) in sides {
+            let Some(range) = side.and_then(|side| PageRange::between(side.start, side.end)) else { continue };
+            let Some(area) = side.map(|side| side.area()) else { continue };
+            self.reflag_in_place((area, range), area.flags() - flag, false, || ());
+        }
+    }
+
+    /// Joins the whole chain of the area that holds an address. The caller has everything.
+    fn join_chain(self, address: VirtAddr) {
+        while let Some(entry) = self.containing(address) {
+            let flags = entry.area().flags();
+            if flags.contains(AreaFlags::SEAM_BELOW) {
+                self.join_seam(entry.start);
+            } else if flags.contains(AreaFlags::SEAM_ABOVE) {
+                self.join_seam(entry.end);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Joins what seams keep apart in a range and at its ends, and where the range meets areas of which some have roots,
+    /// all chains that have none (S4, S5). The caller has everything.
+    pub(super) fn join_seams(self, range: &Range<VirtAddr>) {
+        let Some(lanes) = self.lane_rooms().filter(|lanes| lanes.annexes().have_seams()) else { return };
+        for (_, bounds) in lanes.annexes().each() {
+            for bound in [bounds.start, bounds.end].map(VirtAddr::new) {
+                if range.start <= bound && bound <= range.end {
+                    self.join_seam(bound);
+                }
+            }
+        }
+        let around = VirtAddr::new(range.start.get().saturating_sub(1))..range.end.checked_add(1).unwrap_or(range.end);
+        if self.mixes_roots(&around) == Mixed::No {
+            return;
+        }
+        let mut position = around.start;
+        while let Some(entry) = self.first_ending_after(position).filter(|entry| entry.start < around.end) {
+            let address = position.max(entry.start);
+            position = entry.end;
+            if entry.area().view().lacks_root_of_chain() {
+                self.join_chain(address);
+                position = self.containing(address).map_or(position, |whole| whole.end);
+            }
+        }
+    }
+}
+
+/// Whether areas with roots lie beside such as are of a chain without one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mixed {
+    Yes,
+    No,
+}
+
+impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    /// Says whether of the areas that overlap a range some have roots, and others are of a chain without one. If none
+    /// has, and some are of such a chain, then nobody gives the others roots until the caller lets go of them (S5).
+    pub(super) fn mixes_roots(self, range: &Range<VirtAddr>) -> Mixed {
+        let lacks = |entry: AreaAt<'_, P, D>| entry.area().view().lacks_root_of_chain();
+        if !self.overlapping(range.clone()).any(lacks) {
+            return Mixed::No;
+        }
+        let has_one = |entry: AreaAt<'_, P, D>| entry.area().view_pinned().root != 0;
+        if self.overlapping(range.clone()).any(has_one) { Mixed::Yes } else { Mixed::No }
+    }
+}
+
+impl<P: System, D: Design<P>> Space<P, D> {
+    fn note_seams(&self, added: i64) {
+        if let Some(lanes) = self.lane_rooms() {
+            lanes.annexes().note_seams(added);
+        }
+    }
+
+    /// As [`WritePermit::join_seams`], with everything locked.
+    #[inline]
+    pub(super) fn join_seams(&self, write: &SpaceWriteGuard<'_, P, D>, range: &Range<VirtAddr>) {
+        if D::Lock::DIVIDES && write.is_whole() {
+            write.permit().join_seams(range);
+        }
+    }
+
+    /// Gives the areas of a range roots that are of chains which have none.
+    #[cold]
+    pub(crate) fn root_chains(&self, range: &Range<VirtAddr>) {
+        let write = self.write(EVERYTHING);
+        let permit = write.permit();
+        let mut position = range.start;
+        while let Some(entry) = permit.first_ending_after(position).filter(|entry| entry.start < range.end) {
+            let address = position.max(entry.start);
+            position = entry.end;
+            if entry.area().view().lacks_root_of_chain() {
+                permit.join_chain(address);
+                let Some(whole) = permit.containing(address) else { return };
+                permit.root_of(whole.area());
+                position = whole.end;
+            }
+        }
+    }
+}
