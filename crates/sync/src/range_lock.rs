@@ -664,6 +664,10 @@ impl<P: Processor, S: RwSemaphore<P>> Drop for RangeWriteGuard<'_, P, S> {
         } else if self.was_divided {
             // Relaxed: I1; the semaphore, which is released next, orders it.
             self.state.store(DIVIDED, Ordering::Relaxed);
+            if let Guard::Alone(alone) = &self.guard {
+                // Holders of parts share it.
+                alone.expect_readers();
+            }
         }
     }
 }

@@ -319,7 +319,10 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
         Share::COUNTED
     }
 
-    #[inline]
+    fn expect_readers(&self) {
+        self.shorten_penalty();
+    }
+
     fn is_contended(&self) -> bool {
         // Relaxed: a hint.
         self.look().has_waiters() || self.readers.is_some() && self.bias.load(Ordering::Relaxed) == readers::REVOKED

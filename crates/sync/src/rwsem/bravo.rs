@@ -4,7 +4,8 @@
 //! # Guarantee
 //! While the lock is *biased* a reader takes a place in the table and leaves the lock word alone. A writer, once it has
 //! the word, takes the bias away and waits until none of the lock's readers is in the table. Revoking costs; so the
-//! bias stays away for nine times as long as revoking it took, and a reader brings it back.
+//! bias stays away for nine times as long as revoking it took, or once, if the writer expects readers, and a reader
+//! brings it back.
 //!
 //! # Words first
 //! * a place of the table: 0, or the address of the semaphore whose reader has it; bit 0: its writer sleeps until it is
@@ -179,6 +180,17 @@ impl<P: Processor> Rwsem<P> {
         // Relaxed: both are read by those who share the lock after us.
         self.unbiased_until_ns.store(until_ns, Ordering::Relaxed);
         self.bias.store(OFF, Ordering::Relaxed);
+    }
+
+    /// Lets the bias stay away no longer than revoking it took; the caller has the lock alone.
+    pub(super) fn shorten_penalty(&self) {
+        if self.readers.is_some() {
+            // Relaxed, both: as in `end_bias`.
+            let until_ns = self.unbiased_until_ns.load(Ordering::Relaxed);
+            let now_ns = P::now();
+            let left_ns = until_ns.saturating_sub(now_ns) / PENALTY;
+            self.unbiased_until_ns.store(now_ns.saturating_add(left_ns), Ordering::Relaxed);
+        }
     }
 
     fn give_bias_back(&self) {

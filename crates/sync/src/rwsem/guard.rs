@@ -59,6 +59,12 @@ impl<'a, P: Processor, S: RwSemaphore<P>> WriteGuard<'a, P, S> {
             ReadGuard::new(semaphore, share)
         }
     }
+
+    /// Says that far more readers than writers are to come, as [`RwSemaphore::expect_readers`].
+    #[inline]
+    pub fn expect_readers(&self) {
+        self.semaphore.expect_readers();
+    }
 }
 
 impl<P: Processor, S: RwSemaphore<P>> Drop for WriteGuard<'_, P, S> {

@@ -194,6 +194,9 @@ pub unsafe trait RwSemaphore<P: Processor>: Send + Sync + Sized + 'static {
     #[track_caller]
     unsafe fn downgrade(&self) -> Share;
 
+    /// Says that far more readers than writers are to come. The caller has the lock alone.
+    #[inline]
+    fn expect_readers(&self) {}
     /// Says whether somebody sleeps in line: whoever holds the lock for long may let them in.
     fn is_contended(&self) -> bool;
     /// Says whether anybody holds the lock; true for sure if the caller does.

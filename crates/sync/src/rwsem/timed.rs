@@ -103,6 +103,10 @@ unsafe impl<P: Processor, S: RwSemaphore<P>> RwSemaphore<P> for Timed<P, S> {
         unsafe { self.semaphore.downgrade() }
     }
 
+    fn expect_readers(&self) {
+        self.semaphore.expect_readers();
+    }
+
     fn is_contended(&self) -> bool {
         self.semaphore.is_contended()
     }

@@ -77,7 +77,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
                     range
                 }
             };
-            Ok((range, permit.map_placed(request, range, len, reserve)?))
+            let flags = permit.map_placed(request, range, len, reserve)?;
+            permit.cut_seams(&range.addresses());
+            Ok((range, flags))
         });
         if mapped.is_err() {
             // An annex may have grown for nothing.

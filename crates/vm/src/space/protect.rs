@@ -114,11 +114,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 From::Start => inside,
                 From::StackStart => permit.widened_to_stack(inside)?,
             };
-            permit.reflag(range, &|view, part| {
+            let result = permit.reflag(range, &|view, part| {
                 let flags = self.protected(view, part, rights)?;
                 opened.note(view.flags, flags, part);
                 Ok(flags)
-            })
+            });
+            permit.cut_seams(&range.addresses());
+            result
         });
         opened.for_each(|part| self.populate_what_is_locked(part));
         result

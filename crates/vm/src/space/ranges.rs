@@ -282,7 +282,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             lane = self.own_lane(range.start().get(), held);
             let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
             let claim = self.claim((near, held), (range, added, comes), part, (&mut nodes, &mut unfit));
-            is_refused = claim.is_none();
+            is_refused = claim.is_none() && unfit.is_none();
             claim
         });
         if is_refused {

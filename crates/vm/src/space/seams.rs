@@ -24,7 +24,8 @@
 //! # Races
 //! | race | why it is sound |
 //! |---|---|
-//! | a fault gives an area a root, beside the cut that makes a seam in it | the cut pins the root's absence first, and waits for faults at work (I4 of `area`, R8 of `ranges`) |
+//! | a fault gives an area a root, beside the cut that makes a seam in it | the cut pins the root's absence first (I4 of `area`); nobody waits for faults, which find the same pages behind either bounds (I5 of `area`) |
+//! | a fault works in the upper of two areas that are joined, which leaves the index | it is freed behind the fault's section; if it has no root, the fault gives it none (S5) |
 //! | two CPUs store to a chain without a root for the first time | one after the other, with everything held; the second finds the first one's root |
 //! | a call with a part joins an area of a chain that has no root with a neighbour that gets one | the absence of the neighbour's is pinned with the part, under the table's lock; if it has one, the call has everything |
 //! | calls in two lanes change areas on both sides of a seam | neither reaches it, and what they change lies in the lane: bounds other than the seam's, and areas other than these two |
@@ -43,6 +44,8 @@ use crate::error::CallError;
 use crate::system::System;
 use core::ops::Range;
 
+/// Bounds that a call cuts areas at, at most; both sides of a seam are one each.
+const MOST_CUT: usize = 16;
 /// What an area may be and allow that is cut at a seam.
 const CUTTABLE: AreaFlags = AreaFlags::RIGHTS
     .union(AreaFlags::ACCOUNT)
@@ -80,9 +83,33 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let page_offset = old.page_offset_of(bound);
         let view = AreaView { start: bound, flags: old.flags | AreaFlags::SEAM_BELOW, page_offset, ..old };
         let new = NewArea { view, behind: area.behind().clone(), join: Join::Seam };
-        self.prepare_change(upper, Some(new))?.commit(|| ());
+        let mut change = self.prepare_change(upper, Some(new))?;
+        change.note_bounds_alone();
+        change.commit(|| ());
         self.note_seams(1);
         Ok(true)
+    }
+
+    /// Makes seams of the bounds of annexes in a range, or at its ends, that an area has come to lie across: whoever
+    /// reached them has everything, and the next one need not. Called at the end of a call; where it is not, the next
+    /// call about that area cuts it (`annex_edits`).
+    #[inline]
+    pub(super) fn cut_seams(self, range: &Range<VirtAddr>) {
+        if D::Lock::DIVIDES && !self.lock.is_divided() {
+            self.cut_seams_of_all(range);
+        }
+    }
+
+    fn cut_seams_of_all(self, range: &Range<VirtAddr>) {
+        let Some(lanes) = self.lane_rooms() else { return };
+        let bounds = || lanes.annexes().each().flat_map(|(_, bounds)| [bounds.start, bounds.end]);
+        let is_reached = |bound: &u64| range.start.get() <= *bound && *bound <= range.end.get();
+        if bounds().filter(is_reached).take(MOST_CUT + 1).count() <= MOST_CUT {
+            let is_cut = bounds().filter(is_reached).fold(false, |_, bound| self.cut_seam(bound).unwrap_or(false));
+            if is_cut {
+                lanes.look_for_crossing(&self.index);
+            }
+        }
     }
 
     /// Joins what a seam keeps apart, if there is one at a bound. The caller has everything.
@@ -99,6 +126,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         match joined {
             Some(Ok(mut change)) => {
                 debug_assert_eq!(change.nr_added(), 0, "S2, S3");
+                change.note_bounds_alone();
                 change.commit(|| ());
             }
             _ => self.forget_seam(bound),

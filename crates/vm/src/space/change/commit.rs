@@ -26,7 +26,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         if self.before.bytes == 0 {
             return self.commit_addition();
         }
-        let held = if self.only_adds() { self.commit_addition_beside() } else { self.commit_and_hold() };
+        let goes_on = self.moves_bounds_alone || self.only_adds();
+        let held = if goes_on { self.commit_addition_beside() } else { self.commit_and_hold() };
         translations();
         held.end();
     }
@@ -42,7 +43,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             && self.pieces.iter().flatten().all(keeps_root)
     }
 
-    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas that grow.
+    /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas of which bounds move.
     fn commit_addition_beside(&mut self) -> HeldChange<'_, 'a, P, D> {
         self.note_growth();
         let removed = self.announce();
@@ -177,7 +178,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Announces the change to every area that takes part; returns those that it removes, linked.
     fn announce(&self) -> Option<NonNull<Area<P, D>>> {
-        let range = announced_range(self.range);
+        let all = announced_range(self.range);
+        let range = if self.moves_bounds_alone { all.start..all.start } else { all };
         for piece in self.pieces.iter().flatten().filter(|piece| piece.is_fresh) {
             D::announce_range(&piece.area().state, range.clone());
         }

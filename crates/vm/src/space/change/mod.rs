@@ -152,6 +152,9 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     hole: Option<Range<u64>>,
     /// Whether other CPUs may be using what the change, in force, has taken away.
     may_be_in_use: bool,
+    /// Whether each address is of a like area before and after it, and only bounds move: then faults go on beside it,
+    /// and none is waited for (I5 of `area`).
+    moves_bounds_alone: bool,
     /// Whether its call relies on the absence of roots no longer when the change ends (I4 of `area`).
     is_the_calls_last: bool,
     /// The one area that takes part, if it is one.
@@ -228,6 +231,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             span: (range.start().get(), range.end().get()),
             hole: None,
             may_be_in_use: true,
+            moves_bounds_alone: false,
             is_the_calls_last: false,
             only: None,
             before: Sizes::default(),
@@ -245,6 +249,12 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Says that its call decides nothing more by roots: when the change ends, faults may give its areas roots again.
     pub(super) fn note_last_of_call(&mut self) {
         self.is_the_calls_last = true;
+    }
+
+    /// Says that each address has a like area before and after the change. No fault gives those areas roots meanwhile:
+    /// they have one, or its absence is pinned.
+    pub(super) fn note_bounds_alone(&mut self) {
+        self.moves_bounds_alone = true;
     }
 
     /// Returns what is free around the range, and it, as soon as the change is in force; nothing if others, who edit
