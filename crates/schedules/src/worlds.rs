@@ -35,6 +35,8 @@ pub struct World {
     pub stack_limit: Option<usize>,
     /// Whether mappings are spread, so that page 2 is the first of the last CPU's range.
     pub has_lanes: bool,
+    /// Whether page 2 lies below all of these, where a lane of named addresses may begin.
+    pub is_below_lanes: bool,
     /// Whether they come with the second user: all threads but [`FIRST_USER`] come while it runs.
     pub have_late_users: bool,
     /// How many areas Linux has after the prologue, where that is the point. Spaces that are listed keep them.
@@ -61,6 +63,7 @@ const PLAIN: World = World {
     is_moody: false,
     stack_limit: None,
     has_lanes: false,
+    is_below_lanes: false,
     have_late_users: false,
     nr_areas: None,
     weight: 1,
@@ -367,6 +370,18 @@ pub static WORLDS: &[World] = &[
         ..PLAIN
     },
     World {
+        name: "seam",
+        about: "an area that threads change and use at both sides of a bound, where it is cut once they wait for each other",
+        weight: 2,
+        nr_pages: 5,
+        has_lanes: true,
+        is_below_lanes: true,
+        prologue: "m0-4",
+        menus: &["u0+m0+s1+u0+m0+l2", "u4+m4+u3+m3+s3+r4+w4", "u1-2+m1-2+r1-2+w2+s2+u2+m2"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
         name: "second",
         about: "users that come, and bring lanes, while the first one uses pages that others drop and unmap",
         weight: 2,
@@ -570,8 +585,9 @@ impl World {
             return Limits::default();
         }
         let placement = if self.have_late_users { PlacementPolicy::Auto } else { PlacementPolicy::Spread };
-        // The largest ranges of which three CPUs get one each, and one is nobody's, are 2^38 bytes long.
-        Limits { placement, mmap_base: 5 << 38, ..Limits::default() }
+        // The largest ranges of which three CPUs get one each, and one is nobody's, are 2^38 bytes long; or twice that.
+        let mmap_base = if self.is_below_lanes { 10 << 38 } else { 5 << 38 };
+        Limits { placement, mmap_base, ..Limits::default() }
     }
 
     /// Returns the plain model of the world, before the prologue.

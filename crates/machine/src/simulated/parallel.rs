@@ -6,7 +6,8 @@ use std::thread;
 
 /// Runs `run` for each task, `jobs` at a time; returns the results in the tasks' order.
 ///
-/// `is_over` is asked before each task: once it says yes, those that are left are not run, and have no result. `ended` is told, on the calling thread, how many have ended whenever one does, and which.
+/// `is_over` is asked before each task: once it says yes, those that are left are not run, and have no result. `ended`
+/// is told, on the calling thread, how many have ended whenever one does, and which.
 pub fn in_parallel<T: Sync, R: Send>(
     jobs: usize,
     tasks: &[T],

@@ -10,8 +10,7 @@ use super::annexes::{GRANULE_BYTES, MOST_GRANULES, granule_above, granule_below}
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::MapLock;
-use super::permit::{ReadPermit, WritePermit};
-use super::seams::Mixed;
+use super::permit::WritePermit;
 use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
 use crate::index::{Index, IndexEntry, Spare};
@@ -23,9 +22,7 @@ use faultless_platform::mutant;
 use faultless_sync::HeldRanges;
 
 /// Areas that are moved at most when an annex comes or goes; one that has more stays as it is.
-const MOST_MOVED: usize = 1024;
-/// Of so many annexes all of an area becomes, if calls about all of it wait for each other.
-const SHARES: u64 = 64;
+pub(super) const MOST_MOVED: usize = 1024;
 /// Nobody's part has this address.
 const NOBODYS: u64 = u64::MAX;
 
@@ -44,25 +41,9 @@ pub(super) struct MoveNodes<'a, P: System> {
     out_of: Spare<'a, P>,
 }
 
-/// Why a call has everything that named a part.
-#[derive(Debug)]
-pub(super) enum Unfit {
-    /// An area that the range meets crosses a bound of the lane; the part with it.
-    Crossing(Range<u64>),
-    /// Others waited for the rest's table, too, and what lies around the part, or how many annexes came, forbids one.
-    Crowded {
-        /// What the call is about.
-        range: PageRange,
-        /// With the areas that it meets.
-        part: Range<u64>,
-    },
-    /// Areas with roots would be joined with such as are of a chain without (S5 of `seams`).
-    Mixed,
-}
-
 /// What came of a wish for an annex.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Founded {
+pub(super) enum Founded {
     Made,
     /// Others hold or have something there.
     TooNear,
@@ -86,90 +67,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some(MoveNodes { into: reserve(0)?, out_of: reserve(nr_levels)? })
     }
 
-    /// Fits a part that is chosen into the lane of `near`: gives it an annex, or more room in the one that it lies in,
-    /// or leaves out the bounds of the lane that areas reach which the range meets. The caller has the lock of the table
-    /// that `near` belonged to when it began to wait for that.
-    #[inline]
-    pub(super) fn fit_part(
-        &self,
-        (near, range, comes): (VirtAddr, PageRange, Comes),
-        held: &HeldRanges<'_, P>,
-        part: Range<u64>,
-        nodes: &mut Option<MoveNodes<'_, P>>,
-    ) -> Result<Range<u64>, Unfit> {
-        let Some(lanes) = self.lane_rooms() else { return Ok(part) };
-        if lanes.is_cpus(near.get()) || !self.lock.is_edited_by(near, held) {
-            return Ok(part);
-        }
-        let is_one = lanes.is_part_at(near.get(), &part);
-        match lanes.annexes().at(near.get()) {
-            Some(_) if is_one => return Ok(part),
-            Some(annex) if comes == Comes::AnArea && !lanes.is_part_at(near.get(), &range.numbers()) => {
-                _ = self.grow_annex(annex, &part);
-            }
-            Some(_) => {}
-            None => self.found_or_want(lanes, (range, part.clone()), held, nodes)?,
-        }
-        if is_one || lanes.is_part_at(near.get(), &part) { Ok(part) } else { self.clipped(lanes, near, range, part) }
-    }
-
-    /// Makes an annex around a part in a piece of the rest, if one is wanted.
-    fn found_or_want(
-        &self,
-        lanes: &LaneRooms<P>,
-        (range, part): (PageRange, Range<u64>),
-        held: &HeldRanges<'_, P>,
-        nodes: &mut Option<MoveNodes<'_, P>>,
-    ) -> Result<(), Unfit> {
-        let annexes = lanes.annexes();
-        if held.had_to_wait() {
-            annexes.want();
-            if annexes.are_used_up() && annexes.note_crowd() {
-                return Err(Unfit::Crowded { range, part });
-            }
-        }
-        if !annexes.are_wanted() {
-            return Ok(());
-        }
-        match self.found_annex(held, &part, nodes) {
-            Founded::Unprepared => Ok(()),
-            Founded::TooNear if held.had_to_wait() => Err(Unfit::Crowded { range, part }),
-            found => {
-                annexes.note_asked(found == Founded::Made);
-                Ok(())
-            }
-        }
-    }
-
-    /// Returns what a part has inside the lane of `near`, where the areas that reach its bounds do not cross them.
-    #[cold]
-    fn clipped(
-        &self,
-        lanes: &LaneRooms<P>,
-        near: VirtAddr,
-        range: PageRange,
-        part: Range<u64>,
-    ) -> Result<Range<u64>, Unfit> {
-        let bounds = lanes.bounds(near.get());
-        if !lanes.is_part_at(near.get(), &range.numbers()) {
-            // The call reaches a bound itself, and has everything.
-            return Ok(part);
-        }
-        if part.start < bounds.start || bounds.end < part.end {
-            return Err(Unfit::Crossing(part));
-        }
-        // SAFETY: who edits these areas has the lock of what is held, and the areas' lane is this one.
-        let permit = unsafe { ReadPermit::assume(self) };
-        let around = range.start() - 1..range.end() + 1;
-        match permit.mixes_roots(&around) {
-            Mixed::Yes => Err(Unfit::Mixed),
-            Mixed::No => Ok(part.start.max(bounds.start + 1)..part.end.min(bounds.end - 1)),
-        }
-    }
-
     /// Makes an annex around a part; under the lock of the rest's table.
     #[cold]
-    fn found_annex(
+    pub(super) fn found_annex(
         &self,
         held: &HeldRanges<'_, P>,
         part: &Range<u64>,
@@ -229,7 +129,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Lets an annex grow so that it has a part that reaches its bounds; under the lock of its table.
     #[cold]
-    fn grow_annex(&self, annex: usize, part: &Range<u64>) -> Option<()> {
+    pub(super) fn grow_annex(&self, annex: usize, part: &Range<u64>) -> Option<()> {
         let lanes = self.lane_rooms()?;
         let annexes = lanes.annexes();
         let rest = self.lock.edit_rest()?;
@@ -268,39 +168,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Makes room for what did not fit into a lane; the caller has everything.
-    #[cold]
-    pub(super) fn make_fit(&self, permit: WritePermit<'_, P, D>, unfit: &Unfit) {
-        match unfit {
-            Unfit::Crossing(area) => self.cut_at_bounds(permit, area),
-            Unfit::Crowded { range, part } => {
-                let Some(lanes) = self.lane_rooms() else { return };
-                if lanes.annexes().are_used_up() {
-                    self.begin_anew(permit);
-                }
-                let is_made = self.carve_annex(permit, *range, part);
-                lanes.annexes().note_asked(is_made);
-            }
-            Unfit::Mixed => {}
-        }
-    }
-
-    /// Makes seams of the bounds of annexes that an area crosses, as far as it may be cut; lets those annexes go that it
-    /// crosses all the same.
-    fn cut_at_bounds(&self, permit: WritePermit<'_, P, D>, area: &Range<u64>) {
-        let Some(lanes) = self.lane_rooms() else { return };
-        for (annex, bounds) in lanes.annexes().each() {
-            let is_crossed = |bound: u64| area.start < bound && bound < area.end;
-            let cut = |bound: u64| !is_crossed(bound) || permit.cut_seam(bound).unwrap_or(false);
-            if !bounds.is_empty() && !(cut(bounds.start) && cut(bounds.end)) {
-                _ = self.give_annex_up(permit, annex, bounds);
-            }
-        }
-        lanes.look_for_crossing(&self.index);
-        self.prune_bounds_that_went();
-    }
-
-    fn prune_bounds_that_went(&self) {
+    /// Takes the tables away that spanned bounds of annexes; the caller has everything.
+    pub(super) fn prune_bounds_that_went(&self) {
         // Among them tables that spanned a bound, and now span none.
         let left_over = self.lock.left_over().map_or(0..0, LeftOver::taken);
         if let Some(range) = PageRange::between(VirtAddr::new(left_over.start), VirtAddr::new(left_over.end)) {
@@ -308,7 +177,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    fn give_annex_up(&self, permit: WritePermit<'_, P, D>, annex: usize, bounds: Range<u64>) -> Option<()> {
+    pub(super) fn give_annex_up(&self, permit: WritePermit<'_, P, D>, annex: usize, bounds: Range<u64>) -> Option<()> {
         debug_assert!(!self.lock.is_divided(), "A1");
         let (lanes, nodes) = (self.lane_rooms()?, &self.vm().nodes);
         for bound in [bounds.start, bounds.end].map(VirtAddr::new) {
@@ -339,84 +208,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         drop(edit);
         index.free_kept(nodes);
-        Some(())
-    }
-}
-
-impl<P: System, D: Design<P>> Space<P, D> {
-    /// Lets all annexes go, so that fewer and larger ones come; the caller has everything.
-    fn begin_anew(&self, permit: WritePermit<'_, P, D>) {
-        let Some(lanes) = self.lane_rooms() else { return };
-        let annexes = lanes.annexes();
-        let mut are_gone = true;
-        for (annex, bounds) in annexes.each() {
-            are_gone &= bounds.is_empty() || self.give_annex_up(permit, annex, bounds).is_some();
-        }
-        annexes.note_anew(are_gone);
-        self.prune_bounds_that_went();
-    }
-
-    /// Makes an annex around a range in a piece of the rest, of what lies there, too, and cuts the areas at its bounds;
-    /// says whether it did. The caller has everything.
-    fn carve_annex(&self, permit: WritePermit<'_, P, D>, range: PageRange, part: &Range<u64>) -> bool {
-        let Some(lanes) = self.lane_rooms() else { return false };
-        let annexes = lanes.annexes();
-        let Some(piece) = lanes.piece(range.start().get()) else { return false };
-        let numbers = range.numbers();
-        let least = granule_below(numbers.start)..granule_above(numbers.end);
-        let share = ((part.end - part.start) / SHARES).next_power_of_two();
-        let bytes = share.max(annexes.least_bytes()).min(MOST_GRANULES * GRANULE_BYTES);
-        let block = numbers.start / bytes * bytes..numbers.end.next_multiple_of(bytes);
-        let within = |block: Range<u64>| {
-            let bounds = block.start.min(least.start).max(piece.start)..block.end.max(least.end).min(piece.end);
-            let is_whole = bounds.start.is_multiple_of(GRANULE_BYTES) && bounds.end.is_multiple_of(GRANULE_BYTES);
-            let is_around = bounds.start < numbers.start && numbers.end < bounds.end;
-            (is_whole && is_around && annexes.are_free(&bounds)).then_some(bounds)
-        };
-        let Some(bounds) = within(block).or_else(|| within(least.clone())) else { return false };
-        let cut = |bound: u64| permit.cut_seam(bound).unwrap_or(false);
-        let is_made = !annexes.are_used_up()
-            && cut(bounds.start)
-            && cut(bounds.end)
-            && self.take_all_along(lanes, &bounds).is_some();
-        if !is_made {
-            // No seam lies elsewhere (S1 of `seams`).
-            permit.join_seam(VirtAddr::new(bounds.start));
-            permit.join_seam(VirtAddr::new(bounds.end));
-        }
-        is_made
-    }
-
-    /// Makes an annex of what lies inside bounds that no area crosses; nothing if there is too much of it, or no memory.
-    /// The caller has everything.
-    fn take_all_along(&self, lanes: &LaneRooms<P>, bounds: &Range<u64>) -> Option<()> {
-        let nodes = &self.vm().nodes;
-        let annex = lanes.annexes().nr();
-        let index = lanes.index_of_annex::<Area<P, D>>(annex);
-        let nr_areas = self.index.overlapping(bounds.clone()).take(MOST_MOVED + 1).count();
-        if nr_areas > MOST_MOVED {
-            return None;
-        }
-        let mut spare = Index::<P, Area<P, D>>::reserve_nodes(nodes, 0).ok()?;
-        let nr_of_first_levels = Index::<P, Area<P, D>>::nr_nodes_in_levels(4);
-        spare.fill_up_to(nr_areas * nr_of_first_levels + self.index.nr_nodes_for_edit()).ok()?;
-        let mut spare = Some(spare);
-        lanes.note_used();
-        // As in `take_along`.
-        index.note_all_lookers();
-        D::update_index(self, || {
-            for area in self.index.overlapping(bounds.clone()) {
-                let nodes = spare.take().expect("an edit gives back what it did not need");
-                let added = index.prepare_from(area.start..area.end, once(area), nodes);
-                spare = added.expect("as many as were set aside").commit(|| self.is_looked_at());
-            }
-            lanes.annexes().publish(annex, bounds);
-            if nr_areas != 0 {
-                let nodes = spare.take().expect("an edit gives back what it did not need");
-                let taken = self.index.prepare_from(bounds.clone(), empty::<IndexEntry<Area<P, D>>>(), nodes);
-                spare = taken.expect("as many as were set aside").commit(|| self.is_looked_at());
-            }
-        });
         Some(())
     }
 }

@@ -12,12 +12,14 @@
 //!
 //! # Invariants
 //! * A1 annexes are disjoint, made of whole granules, and lie in the rest. They come and grow under the lock of the
-//!   rest's table; growing takes that of the annex as well, first. They never shrink. One goes by who has everything,
-//!   when an area has come to meet its bound: then what lies there is the rest's again, and its number is used up.
-//! * A2 addresses come into an annex while nobody else holds a part of them, or of what touches them; while one area at
-//!   most lies there, and none touches them. So no part, and no area, meets a bound that comes.
+//!   rest's table, or by who has everything; growing takes that of the annex as well, first. They never shrink. One goes
+//!   by who has everything, when an area has come to cross its bound that can't be cut there: then what lies there is the
+//!   rest's again, and its number is used up, until all go, and larger ones come in their place.
+//! * A2 under the lock of the rest's table, addresses come into an annex while nobody else holds a part of them, or of
+//!   what touches them; while one area at most lies there, and none touches them. So no part, and no area, meets a bound
+//!   that comes. Who has everything cuts the areas that cross such a bound (`seams`).
 //! * A3 an area that lies in an annex is in its index (N1): one that is there already is added to it, then the annex is
-//!   to be seen, and then the area leaves the common index, all under the lock of the rest's table.
+//!   to be seen, and then the area leaves the common index, all under that lock, or with everything held.
 //! * A4 a place of `granules` is one annex's. None comes or grows over a granule whose place is another's.
 //!
 //! # Races
@@ -31,7 +33,8 @@
 //! | an annex goes beside a lookup without a lock | its areas are added to the common index first, and leave its own when faults have ended that may look there; other lookups may miss, as above |
 //! | an annex grows beside a lookup in it | bounds that are one step old: what it has more is free |
 //! | a table spans the bound of an annex | as at every bound: it waits for who has everything (R4 of `ranges`). Where an annex goes, who lets it go frees them. Where one grows, they serve what is mapped then, which has the old bound; a mapping that fails frees them with everything held |
-//! | two annexes meet, or an area comes to cross a bound | who does that has everything (N2); the next call about that area lets the annexes go |
+//! | two annexes meet, or an area comes to cross a bound | who does that has everything (N2), and cuts the area there; if not, the next call about it does, or lets the annexes go |
+//! | a number is given to another annex, beside a lookup without a lock that has the old one's bounds or index | it finds an address of neither, or misses, and goes on under the lock |
 //! | a shootdown or a wait for faults, beside an annex that comes | whom they ask does not depend on annexes (`translations::lanes`) |
 //!
 //! # Memory
@@ -52,7 +55,7 @@ const MOST_GONE: u64 = 4;
 /// So many calls in a row may lie too near to others before no annex comes any more.
 const MOST_REFUSED: u64 = 256;
 /// Words in front, on a line of their own: `nr`; whether any is wanted; how many are gone; how many calls in a row were
-/// refused one.
+/// refused one; how many seams there are; how many calls waited where no more may come; how often all began anew.
 const HEAD_WORDS: usize = 8;
 const NR: usize = 0;
 const WANTED: usize = 1;

@@ -13,13 +13,16 @@
 //!
 //! # Invariants
 //! * N1 an area that lies in one lane, bounds included, is in that lane's index; all others are in the common one.
-//! * N2 a part of a lane neither reaches its bounds nor crosses them: whoever would lock more has everything. The same
+//! * N2 a part of a lane neither reaches its bounds nor crosses them: whoever names more has everything. The same
 //!   holds of the pieces of the rest. So parts of different tables neither overlap nor touch (I4 of
-//!   `sync::RangeLock`), and who has everything alone changes areas that meet a bound.
+//!   `sync::RangeLock`). Of an area of the lane that reaches a bound, the part leaves out the outermost byte; who has
+//!   it changes the area's other bound, and who has everything alone what the area and that beyond the bound are to
+//!   each other (`seams`). One that crosses a bound is changed with everything held.
 //! * N3 a lane's index is edited under its table's lock, the common one under the lock's own, or by who has everything.
 //! * N4 an edit of several indexes is made by who has everything. Where an area goes from one index to another, it is
 //!   added before it is taken away.
-//! * N5 `are_crossed` and `are_used` only come true: the first by who has everything, the other by who adds an area.
+//! * N5 `are_used` only comes true, by who adds an area; `are_crossed` comes and goes with everything held, goes when
+//!   no area crosses a bound any more, and may say yes where none does.
 //! * N6 whoever looks into a lane's index, but under the lock of its edits or while he keeps out all who have parts,
 //!   notes that first ([`Looks`]). So the holder of that lock sees whether what he takes away may be in use on another
 //!   CPU; if not, it is used again at once, and there is no fault to wait for. Who looked long ago is forgotten
@@ -28,7 +31,8 @@
 //! # Races
 //! | race | why it is sound |
 //! |---|---|
-//! | a part's holder looks for neighbours beside edits in other lanes | what touches its part is of its own lane (N2), or crosses a bound and stays: whoever has a share keeps those who have everything out |
+//! | a part's holder looks for neighbours beside edits in other lanes | what touches its range is of its own lane (N2), or crosses a bound and stays: whoever has a share keeps those who have everything out |
+//! | `are_crossed` goes beside a lookup without a lock that has seen it | it looks into the common index once more than it must |
 //! | who has the lock of edits looks into his lane's index without a section (`editing`) | nobody else edits that index (N3), and it has all that lies there unless `are_crossed` (N1). Of a piece of the rest: an annex comes, grows or goes only under that lock, or with everything held, so its bounds stay |
 //! | it looks in the common index for an area that crosses | inside an RCU section: a holder of the rest may edit that index, but no area that crosses |
 //! | a lookup without a lock, beside an edit of several indexes | it may miss an area on its way from one to the other, and goes on under the lock, as after every miss; one that it finds is announced |

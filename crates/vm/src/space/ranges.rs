@@ -7,8 +7,9 @@
 //!
 //! # Invariants
 //! * R1 parts that are held for writing are disjoint, and don't touch (`sync::RangeLock`).
-//! * R2 an area is changed, and freed, only by the holder of a part that has all of it, and all that touches it: so
-//!   whoever holds an address of it, for reading too, keeps it and its neighbours as they are.
+//! * R2 an area is changed, and freed, only by the holder of a part that has all of it, and all that touches it, as far
+//!   as its lane goes: so whoever holds an address of it, for reading too, keeps it and its neighbours in the lane as
+//!   they are, and what it has in common with one beyond the bound (N2 of `lane_rooms`).
 //! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
 //!   ([`MapLock::edit`]), from the edit's preparation to the counters; the edit is of the version in force. Nobody
 //!   sleeps or waits for faults with it. Where mappings are spread, each lane has a table and an index (`lane_rooms`,
@@ -43,8 +44,9 @@
 //! | a second user comes | it waits for everything, and only then lanes come (`spreading`) and parts are given out: before that, a share alone keeps an area |
 
 use super::Space;
-use super::annex_edits::{Comes, MoveNodes, Unfit};
+use super::annex_edits::{Comes, MoveNodes};
 use super::editing::Editing;
+use super::fitting::Unfit;
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};

@@ -6,6 +6,7 @@ use super::*;
 use crate::design::Faultless;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy};
+use crate::space::fitting::Unfit;
 use crate::space::{Advice, Backing, MapRequest, Placement, Populate, SpaceRef};
 use crate::{AddressRange, AreaFlags, Guest, PAGE, check};
 use faultless_phys::{Memory, Options};
