@@ -2,8 +2,10 @@
 //!
 //! # Guarantee
 //! Every batch comes back with a verdict for each sequence, or for the first ones if the run ends meanwhile. A panic
-//! inside the VM is a finding about the sequence, and the instance is made anew; a subject that does not answer in time is given up. With high memory, whatever may lie there does, each look of the instance at it is a map (`faultless_machine::high`), and a look without one ends this
-//! process: the frame is not there (`faultless_machine::windows::RealMemory`, `unmapped`).
+//! inside the VM is a finding about the sequence, and the instance is made anew; a subject that does not answer in time
+//! is given up. With high memory, whatever may lie there does, each look of the instance at it is a map
+//! (`faultless_machine::high`), and a look without one ends this process: the frame is not there
+//! (`faultless_machine::windows::RealMemory`, `unmapped`).
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};

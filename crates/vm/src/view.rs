@@ -67,8 +67,8 @@ bitflags! {
         const EXECUTE_ONLY = 1 << 23;
         /// Nothing any more but a place that is not free yet (`space::departure`); nobody asks for it.
         const LEAVING = 1 << 24;
-        /// Is one with the area that ends where it begins, but for a bound of an annex (`space::seams`); nobody asks for
-        /// it, and no list shows it.
+        /// Is one with the area that ends where it begins, but for a bound of an annex (`space::seams`); nobody asks
+        /// for it, and no list shows it.
         const SEAM_BELOW = 1 << 25;
         /// Is one with the area that begins where it ends, as [`AreaFlags::SEAM_BELOW`].
         const SEAM_ABOVE = 1 << 26;

@@ -12,12 +12,12 @@
 //!
 //! # Invariants
 //! * A1 annexes are disjoint, made of whole granules, and lie in the rest. They come and grow under the lock of the
-//!   rest's table, or by who has everything; growing takes that of the annex as well, first. They never shrink. One goes
-//!   by who has everything, when an area has come to cross its bound that can't be cut there: then what lies there is the
-//!   rest's again, and its number is used up, until all go, and larger ones come in their place.
+//!   rest's table, or by who has everything; growing takes that of the annex as well, first. They never shrink. One
+//!   goes by who has everything, when an area has come to cross its bound that can't be cut there: then what lies there
+//!   is the rest's again, and its number is used up, until all go, and larger ones come in their place.
 //! * A2 under the lock of the rest's table, addresses come into an annex while nobody else holds a part of them, or of
-//!   what touches them; while one area at most lies there, and none touches them. So no part, and no area, meets a bound
-//!   that comes. Who has everything cuts the areas that cross such a bound (`seams`).
+//!   what touches them; while one area at most lies there, and none touches them. So no part, and no area, meets a
+//!   bound that comes. Who has everything cuts the areas that cross such a bound (`seams`).
 //! * A3 an area that lies in an annex is in its index (N1): one that is there already is added to it, then the annex is
 //!   to be seen, and then the area leaves the common index, all under that lock, or with everything held.
 //! * A4 a place of `granules` is one annex's. None comes or grows over a granule whose place is another's.

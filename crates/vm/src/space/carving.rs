@@ -66,8 +66,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         is_made
     }
 
-    /// Makes an annex of what lies inside bounds that no area crosses; nothing if there is too much of it, or no memory.
-    /// The caller has everything.
+    /// Makes an annex of what lies inside bounds that no area crosses; nothing if there is too much of it, or no
+    /// memory. The caller has everything.
     fn take_all_along(&self, lanes: &LaneRooms<P>, bounds: &Range<u64>) -> Option<()> {
         let nodes = &self.vm().nodes;
         let annex = lanes.annexes().nr();

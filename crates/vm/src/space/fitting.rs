@@ -1,8 +1,8 @@
 //! How a part is fitted into its lane, and what makes room for one that does not fit.
 //!
 //! # Guarantee
-//! A part that a call gets lies inside its lane (N2 of `lane_rooms`), or the call has everything. Whoever has everything
-//! because areas are in the way sees to it that the next call does not need to, as far as memory goes.
+//! A part that a call gets lies inside its lane (N2 of `lane_rooms`), or the call has everything. Whoever has
+//! everything because areas are in the way sees to it that the next call does not need to, as far as memory goes.
 
 use super::Space;
 use super::annex_edits::{Comes, Founded, MoveNodes};
@@ -34,8 +34,8 @@ pub(super) enum Unfit {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Fits a part that is chosen into the lane of `near`: gives it an annex, or more room in the one that it lies in,
-    /// or leaves out the bounds of the lane that areas reach which the range meets. The caller has the lock of the table
-    /// that `near` belonged to when it began to wait for that.
+    /// or leaves out the bounds of the lane that areas reach which the range meets. The caller has the lock of the
+    /// table that `near` belonged to when it began to wait for that.
     #[inline]
     pub(super) fn fit_part(
         &self,
@@ -133,8 +133,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Makes seams of the bounds of annexes that an area crosses, as far as it may be cut; lets those annexes go that it
-    /// crosses all the same.
+    /// Makes seams of the bounds of annexes that an area crosses, as far as it may be cut; lets those annexes go that
+    /// it crosses all the same.
     fn cut_at_bounds(&self, permit: WritePermit<'_, P, D>, area: &Range<u64>) {
         let Some(lanes) = self.lane_rooms() else { return };
         for (annex, bounds) in lanes.annexes().each() {

@@ -1,9 +1,9 @@
 //! Seams: areas that are kept as several, cut where annexes begin and end.
 //!
 //! # Guarantee
-//! What Linux has as one area may be several here, each in one lane, so that calls inside different lanes change it side
-//! by side. Nobody sees that: the list shows one area, `map_count` counts one, and whatever is about such a bound finds
-//! one there.
+//! What Linux has as one area may be several here, each in one lane, so that calls inside different lanes change it
+//! side by side. Nobody sees that: the list shows one area, `map_count` counts one, and whatever is about such a bound
+//! finds one there.
 //!
 //! # Words first
 //! A *seam* is a bound of an annex where two areas touch that are one: the lower one says
@@ -18,8 +18,8 @@
 //! * S4 a change that reaches a seam is made with everything held, and joins both sides first ([`Space::join_seams`]).
 //!   So calls, which know nothing of seams, meet none at the bounds of what they change.
 //! * S5 an area of a chain without a root gets one with everything held, when the chain has become one area
-//!   ([`Space::root_chains`]): a fault without the lock gives it none, and no call joins it with an area that has a root,
-//!   or may get one before the call ends.
+//!   ([`Space::root_chains`]): a fault without the lock gives it none, and no call joins it with an area that has a
+//!   root, or may get one before the call ends.
 //!
 //! # Races
 //! | race | why it is sound |
@@ -159,8 +159,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         }
     }
 
-    /// Joins what seams keep apart in a range and at its ends, and where the range meets areas of which some have roots,
-    /// all chains that have none (S4, S5). The caller has everything.
+    /// Joins what seams keep apart in a range and at its ends, and where the range meets areas of which some have
+    /// roots, all chains that have none (S4, S5). The caller has everything.
     pub(super) fn join_seams(self, range: &Range<VirtAddr>) {
         let Some(lanes) = self.lane_rooms().filter(|lanes| lanes.annexes().have_seams()) else { return };
         for (_, bounds) in lanes.annexes().each() {
