@@ -90,6 +90,9 @@ impl<P: Processor> Clone for Parts<P> {
 ///     let write: WriteGuard<'_, Native, _> = lock.write();
 ///     assert!(lock.is_locked() && !lock.is_contended() && lock.owner().is_some());
 ///     assert!(lock.read_within(&WaitLimits::lasting(1_000)).is_err());
+///     // Readers may soon go by a table again, under a generation that has one.
+///     write.expect_readers();
+///     RwSemaphore::<Native>::expect_readers(&lock);
 ///     // Nobody comes between.
 ///     drop(write.downgrade());
 ///

@@ -140,7 +140,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         for (annex, bounds) in lanes.annexes().each() {
             let is_crossed = |bound: u64| area.start < bound && bound < area.end;
             let cut = |bound: u64| !is_crossed(bound) || permit.cut_seam(bound).unwrap_or(false);
-            if !bounds.is_empty() && !(cut(bounds.start) && cut(bounds.end)) {
+            let is_apart = bounds.is_empty() || cut(bounds.start) && cut(bounds.end);
+            if !is_apart {
                 _ = self.give_annex_up(permit, annex, bounds);
             }
         }
