@@ -107,7 +107,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         // SAFETY: who edits these areas has the lock of what is held, and the areas' lane is this one.
         let permit = unsafe { ReadPermit::assume(self) };
-        let around = range.start() - 1..range.end() + 1;
+        let around = VirtAddr::new(range.start().get().saturating_sub(1))..range.end() + 1;
         match permit.mixes_roots(&around) {
             Mixed::Yes => Err(Unfit::Mixed),
             Mixed::No => Ok(part.start.max(bounds.start + 1)..part.end.min(bounds.end - 1)),
