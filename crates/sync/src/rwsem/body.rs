@@ -323,6 +323,7 @@ unsafe impl<P: Processor> RwSemaphore<P> for Rwsem<P> {
         self.shorten_penalty();
     }
 
+    #[inline]
     fn is_contended(&self) -> bool {
         // Relaxed: a hint.
         self.look().has_waiters() || self.readers.is_some() && self.bias.load(Ordering::Relaxed) == readers::REVOKED

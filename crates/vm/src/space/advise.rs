@@ -4,9 +4,9 @@
 //! Advice is applied area by area, ascending. Holes are passed over, and make the answer `Unmapped` at the end; an
 //! error ends the walk, and what was done before it stays.
 
+use super::Space;
 use super::permit::ReadPermit;
 use super::ranges::Additions;
-use super::{AreaAt, Space};
 use crate::access::Access;
 use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, page_ceil};
 use crate::area::{Area, AreaFlags, AreaView};
@@ -152,10 +152,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Applies advice about pages to the part of each area that lies in `range`, under the read lock.
     fn on_areas(&self, range: PageRange, advice: Advice) -> Result<(), CallError> {
-        let lacks_root = |entry: AreaAt<'_, P, D>| entry.area().view().lacks_root_of_chain();
         let read = loop {
             let read = self.read_settled(range.addresses());
-            if advice != Advice::GuardInstall || !read.permit().overlapping(range.addresses()).any(lacks_root) {
+            if advice != Advice::GuardInstall || !read.permit().has_chain_without_root(&range.addresses()) {
                 break read;
             }
             drop(read);

@@ -22,7 +22,7 @@ use faultless_platform::mutant;
 use faultless_sync::HeldRanges;
 
 /// Areas that are moved at most when an annex comes or goes; one that has more stays as it is.
-pub(super) const MOST_MOVED: usize = 1024;
+const MOST_MOVED: usize = 1024;
 /// Nobody's part has this address.
 const NOBODYS: u64 = u64::MAX;
 
@@ -40,6 +40,8 @@ pub(super) struct MoveNodes<'a, P: System> {
     into: Spare<'a, P>,
     out_of: Spare<'a, P>,
 }
+
+type AreaIndex<P, D> = Index<P, Area<P, D>>;
 
 /// What came of a wish for an annex.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,6 +179,41 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// Sets aside what it takes to add the areas that one index has in a range to another, and to take them away from
+    /// the first; nothing if they are too many, or there is no memory.
+    pub(super) fn reserve_to_add(
+        &self,
+        from: &AreaIndex<P, D>,
+        into: &AreaIndex<P, D>,
+        range: &Range<u64>,
+    ) -> Option<Spare<'_, P>> {
+        let nr_areas = from.overlapping(range.clone()).take(MOST_MOVED + 1).count();
+        if nr_areas > MOST_MOVED {
+            return None;
+        }
+        let mut spare = AreaIndex::<P, D>::reserve_nodes(&self.vm().nodes, 0).ok()?;
+        // Each edit may make it a level higher.
+        spare.fill_up_to(nr_areas * (into.nr_nodes_for_edit() + 2) + from.nr_nodes_for_edit()).ok()?;
+        Some(spare)
+    }
+
+    /// Adds the areas that one index has in a range to another, which edits as many times as there are areas; returns
+    /// what is left of the nodes. The caller has everything.
+    pub(super) fn add_all<'a>(
+        &self,
+        from: &AreaIndex<P, D>,
+        into: &'a AreaIndex<P, D>,
+        range: &Range<u64>,
+        spare: Spare<'a, P>,
+    ) -> Spare<'a, P> {
+        from.overlapping(range.clone()).fold(spare, |nodes, area| {
+            let added = into.prepare_from(area.start..area.end, once(area), nodes);
+            let left = added.expect("as many as were set aside").commit(|| self.is_looked_at());
+            left.expect("an edit gives back what it did not need")
+        })
+    }
+
+    /// Gives what lies in an annex back to the rest, if there is not too much of it; the caller has everything.
     pub(super) fn give_annex_up(&self, permit: WritePermit<'_, P, D>, annex: usize, bounds: Range<u64>) -> Option<()> {
         debug_assert!(!self.lock.is_divided(), "A1");
         let (lanes, nodes) = (self.lane_rooms()?, &self.vm().nodes);
@@ -184,20 +221,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
             permit.join_seams(&(bound..bound));
         }
         let index = lanes.index_of_annex::<Area<P, D>>(annex);
-        let nr_areas = index.overlapping(0..u64::MAX).take(MOST_MOVED + 1).count();
-        if nr_areas > MOST_MOVED {
-            return None;
-        }
-        let mut spare = Index::<P, Area<P, D>>::reserve_nodes(nodes, 0).ok()?;
-        // Each edit may make it a level higher.
-        spare.fill_up_to(nr_areas * (self.index.nr_nodes_for_edit() + 2)).ok()?;
-        let mut spare = Some(spare);
+        let spare = self.reserve_to_add(index, &self.index, &(0..u64::MAX))?;
         D::update_index(self, || {
-            for area in index.overlapping(0..u64::MAX) {
-                let nodes = spare.take().expect("an edit gives back what it did not need");
-                let added = self.index.prepare_from(area.start..area.end, once(area), nodes);
-                spare = added.expect("as many as were set aside").commit(|| self.is_looked_at());
-            }
+            _ = self.add_all(index, &self.index, &(0..u64::MAX), spare);
             lanes.annexes().retire(annex);
         });
         D::await_faults(self, VirtAddr::new(bounds.start)..VirtAddr::new(bounds.end));

@@ -138,6 +138,13 @@ impl<'a, P: System> Annexes<'a, P> {
         (0..if are_all_gone { 0 } else { nr }).map(move |annex| (annex, self.bounds(annex)))
     }
 
+    /// Returns the bounds that lie in a range or at its ends; one between two annexes twice.
+    pub(super) fn bounds_reached(self, range: &Range<u64>) -> impl Iterator<Item = u64> + use<'a, P> {
+        let Range { start, end } = *range;
+        let bounds = self.each().flat_map(|(_, bounds)| [bounds.start, bounds.end]);
+        bounds.filter(move |&bound| start <= bound && bound <= end)
+    }
+
     /// Returns what of `rest` lies around an address that no annex has.
     pub(super) fn piece(self, address: u64, rest: Range<u64>) -> Range<u64> {
         self.each().fold(rest, |piece, (_, annex)| {

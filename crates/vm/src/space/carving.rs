@@ -7,16 +7,15 @@
 //! [`annexes`](super::annexes) has the invariants.
 
 use super::Space;
-use super::annex_edits::MOST_MOVED;
 use super::annexes::{GRANULE_BYTES, MOST_GRANULES, granule_above, granule_below};
 use super::lane_rooms::LaneRooms;
 use super::permit::WritePermit;
 use crate::addr::{PageRange, VirtAddr};
 use crate::design::Design;
-use crate::index::{Index, IndexEntry};
+use crate::index::IndexEntry;
 use crate::system::System;
 use crate::types::Area;
-use core::iter::{empty, once};
+use core::iter::empty;
 use core::ops::Range;
 
 /// Of so many annexes all of an area becomes, if calls about all of it wait for each other.
@@ -69,31 +68,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an annex of what lies inside bounds that no area crosses; nothing if there is too much of it, or no
     /// memory. The caller has everything.
     fn take_all_along(&self, lanes: &LaneRooms<P>, bounds: &Range<u64>) -> Option<()> {
-        let nodes = &self.vm().nodes;
         let annex = lanes.annexes().nr();
         let index = lanes.index_of_annex::<Area<P, D>>(annex);
-        let nr_areas = self.index.overlapping(bounds.clone()).take(MOST_MOVED + 1).count();
-        if nr_areas > MOST_MOVED {
-            return None;
-        }
-        let mut spare = Index::<P, Area<P, D>>::reserve_nodes(nodes, 0).ok()?;
-        let nr_of_first_levels = Index::<P, Area<P, D>>::nr_nodes_in_levels(4);
-        spare.fill_up_to(nr_areas * nr_of_first_levels + self.index.nr_nodes_for_edit()).ok()?;
-        let mut spare = Some(spare);
+        let spare = self.reserve_to_add(&self.index, index, bounds)?;
         lanes.note_used();
         // As in `take_along`.
         index.note_all_lookers();
         D::update_index(self, || {
-            for area in self.index.overlapping(bounds.clone()) {
-                let nodes = spare.take().expect("an edit gives back what it did not need");
-                let added = index.prepare_from(area.start..area.end, once(area), nodes);
-                spare = added.expect("as many as were set aside").commit(|| self.is_looked_at());
-            }
+            let nodes = self.add_all(&self.index, index, bounds, spare);
             lanes.annexes().publish(annex, bounds);
-            if nr_areas != 0 {
-                let nodes = spare.take().expect("an edit gives back what it did not need");
+            if self.index.overlapping(bounds.clone()).next().is_some() {
                 let taken = self.index.prepare_from(bounds.clone(), empty::<IndexEntry<Area<P, D>>>(), nodes);
-                spare = taken.expect("as many as were set aside").commit(|| self.is_looked_at());
+                _ = taken.expect("as many as were set aside").commit(|| self.is_looked_at());
             }
         });
         Some(())

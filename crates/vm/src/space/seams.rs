@@ -74,25 +74,20 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     pub(super) fn cut_seam(self, bound: u64) -> Result<bool, CallError> {
         let bound = VirtAddr::new(bound);
         let Some(entry) = self.containing(bound).filter(|entry| entry.start < bound) else { return Ok(true) };
-        let area = entry.area();
-        let old = area.view_pinned();
-        if !old.is_cuttable() {
+        if !entry.area().view().is_cuttable() {
             return Ok(false);
         }
-        let Some(upper) = PageRange::between(bound, old.end) else { return Ok(false) };
-        let page_offset = old.page_offset_of(bound);
-        let view = AreaView { start: bound, flags: old.flags | AreaFlags::SEAM_BELOW, page_offset, ..old };
-        let new = NewArea { view, behind: area.behind().clone(), join: Join::Seam };
-        let mut change = self.prepare_change(upper, Some(new))?;
-        change.note_bounds_alone();
-        change.commit(|| ());
-        self.note_seams(1);
+        if let Some(mut change) = self.prepare_split(&entry, bound, Join::Seam)? {
+            change.note_bounds_alone();
+            change.commit(|| ());
+            self.note_seams(1);
+        }
         Ok(true)
     }
 
     /// Makes seams of the bounds of annexes in a range, or at its ends, that an area has come to lie across: whoever
     /// reached them has everything, and the next one need not. Called at the end of a call; where it is not, the next
-    /// call about that area cuts it (`annex_edits`).
+    /// call about that area cuts it (`fitting`).
     #[inline]
     pub(super) fn cut_seams(self, range: &Range<VirtAddr>) {
         if D::Lock::DIVIDES && !self.lock.is_divided() {
@@ -102,13 +97,11 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 
     fn cut_seams_of_all(self, range: &Range<VirtAddr>) {
         let Some(lanes) = self.lane_rooms() else { return };
-        let bounds = || lanes.annexes().each().flat_map(|(_, bounds)| [bounds.start, bounds.end]);
-        let is_reached = |bound: &u64| range.start.get() <= *bound && *bound <= range.end.get();
-        if bounds().filter(is_reached).take(MOST_CUT + 1).count() <= MOST_CUT {
-            let is_cut = bounds().filter(is_reached).fold(false, |_, bound| self.cut_seam(bound).unwrap_or(false));
-            if is_cut {
-                lanes.look_for_crossing(&self.index);
-            }
+        let bounds = || lanes.annexes().bounds_reached(&(range.start.get()..range.end.get()));
+        if (1..=MOST_CUT).contains(&bounds().take(MOST_CUT + 1).count()) {
+            // What could not be cut is left to the next call about it.
+            bounds().for_each(|bound| _ = self.cut_seam(bound));
+            lanes.look_for_crossing(&self.index);
         }
     }
 
@@ -163,24 +156,27 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// roots, all chains that have none (S4, S5). The caller has everything.
     pub(super) fn join_seams(self, range: &Range<VirtAddr>) {
         let Some(lanes) = self.lane_rooms().filter(|lanes| lanes.annexes().have_seams()) else { return };
-        for (_, bounds) in lanes.annexes().each() {
-            for bound in [bounds.start, bounds.end].map(VirtAddr::new) {
-                if range.start <= bound && bound <= range.end {
-                    self.join_seam(bound);
-                }
-            }
+        for bound in lanes.annexes().bounds_reached(&(range.start.get()..range.end.get())) {
+            self.join_seam(VirtAddr::new(bound));
         }
         let around = VirtAddr::new(range.start.get().saturating_sub(1))..range.end.checked_add(1).unwrap_or(range.end);
-        if self.mixes_roots(&around) == Mixed::No {
-            return;
+        if self.mixes_roots(&around) == Mixed::Yes {
+            self.join_chains(&around, |_| ());
         }
-        let mut position = around.start;
-        while let Some(entry) = self.first_ending_after(position).filter(|entry| entry.start < around.end) {
+    }
+
+    /// Joins all chains of a range that have no root, and calls `act` for each area that such a chain has become. The
+    /// caller has everything.
+    fn join_chains(self, range: &Range<VirtAddr>, act: impl Fn(AreaAt<'_, P, D>)) {
+        let mut position = range.start;
+        while let Some(entry) = self.first_ending_after(position).filter(|entry| entry.start < range.end) {
             let address = position.max(entry.start);
             position = entry.end;
             if entry.area().view().lacks_root_of_chain() {
                 self.join_chain(address);
-                position = self.containing(address).map_or(position, |whole| whole.end);
+                let Some(whole) = self.containing(address) else { return };
+                position = whole.end;
+                act(whole);
             }
         }
     }
@@ -194,15 +190,17 @@ pub(super) enum Mixed {
 }
 
 impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
+    /// Says whether an area that overlaps a range is of a chain that has no root.
+    pub(super) fn has_chain_without_root(self, range: &Range<VirtAddr>) -> bool {
+        self.overlapping(range.clone()).any(|entry| entry.area().view().lacks_root_of_chain())
+    }
+
     /// Says whether of the areas that overlap a range some have roots, and others are of a chain without one. If none
     /// has, and some are of such a chain, then nobody gives the others roots until the caller lets go of them (S5).
     pub(super) fn mixes_roots(self, range: &Range<VirtAddr>) -> Mixed {
-        let lacks = |entry: AreaAt<'_, P, D>| entry.area().view().lacks_root_of_chain();
-        if !self.overlapping(range.clone()).any(lacks) {
-            return Mixed::No;
-        }
         let has_one = |entry: AreaAt<'_, P, D>| entry.area().view_pinned().root != 0;
-        if self.overlapping(range.clone()).any(has_one) { Mixed::Yes } else { Mixed::No }
+        let is_mixed = self.has_chain_without_root(range) && self.overlapping(range.clone()).any(has_one);
+        if is_mixed { Mixed::Yes } else { Mixed::No }
     }
 }
 
@@ -226,16 +224,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(crate) fn root_chains(&self, range: &Range<VirtAddr>) {
         let write = self.write(EVERYTHING);
         let permit = write.permit();
-        let mut position = range.start;
-        while let Some(entry) = permit.first_ending_after(position).filter(|entry| entry.start < range.end) {
-            let address = position.max(entry.start);
-            position = entry.end;
-            if entry.area().view().lacks_root_of_chain() {
-                permit.join_chain(address);
-                let Some(whole) = permit.containing(address) else { return };
-                permit.root_of(whole.area());
-                position = whole.end;
-            }
-        }
+        permit.join_chains(range, |whole| _ = permit.root_of(whole.area()));
     }
 }

@@ -215,6 +215,30 @@ fn crowd(space: &TestedSpace<'_>, page: u64) {
     space.make_fit(write.permit(), &Unfit::Crowded { range, part: area });
 }
 
+#[test]
+fn as_many_areas_as_may_move_come_into_an_annex_and_leave_it() {
+    for nr_areas in [MOST_MOVED, MOST_MOVED + 1] {
+        in_space_of(8, |space| {
+            let lanes = space.lane_rooms().expect("mappings are spread");
+            // What is cut out is of 32 MiB at least.
+            (0..2).for_each(|_| lanes.annexes().note_anew(false));
+            let first = START + GRANULE_BYTES;
+            let places = (0..nr_areas as u64).map(|place| first + 4 * PAGE * place);
+            places.for_each(|place| map(space, place..place + PAGE));
+            crowd(space, first);
+            let all = [START..START + 32 * GRANULE_BYTES];
+            assert_eq!(annexes(space), if nr_areas > MOST_MOVED { &all[..0] } else { &all });
+            assert_eq!((pieces(space), space.nr_areas()), (nr_areas, nr_areas as u64));
+            check_homes(space);
+            let write = space.write(crate::addr::EVERYTHING);
+            space.begin_anew(write.permit());
+            drop(write);
+            assert_eq!((lanes.annexes().nr(), pieces(space), space.nr_areas()), (0, nr_areas, nr_areas as u64));
+            check_homes(space);
+        });
+    }
+}
+
 /// What a list shows, but for a mark that Linux does not show: here the pieces of an area have it each for itself.
 fn list(space: &TestedSpace<'_>) -> Vec<(Range<u64>, AreaFlags)> {
     let mut found = Vec::new();

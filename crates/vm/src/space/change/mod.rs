@@ -185,14 +185,27 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     pub(super) fn split_at(self, address: VirtAddr) -> Result<(), CallError> {
         let unmapped = CallError::Unmapped { address };
         let entry = self.containing(address).ok_or(unmapped)?;
+        if let Some(mut change) = self.prepare_split(&entry, address, Join::Never)? {
+            change.commit(|| ());
+        }
+        Ok(())
+    }
+
+    /// Prepares to cut an area in two at an address of it, of which `join` says what they are to each other; nothing if
+    /// it begins there.
+    pub(super) fn prepare_split(
+        self,
+        entry: &AreaAt<'_, P, D>,
+        address: VirtAddr,
+        join: Join,
+    ) -> Result<Option<Change<'g, P, D>>, CallError> {
         let area = entry.area();
         let old = area.view_pinned();
-        let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(()) };
+        let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(None) };
         let (page_offset, flags) = (old.page_offset_of(address), old.flags - AreaFlags::SEAM_BELOW);
         let view = AreaView { start: address, page_offset, flags, ..old };
-        let new = NewArea { view, behind: area.behind().clone(), join: Join::Never };
-        self.prepare_change(range, Some(new))?.commit(|| ());
-        Ok(())
+        let new = NewArea { view, behind: area.behind().clone(), join };
+        self.prepare_change(range, Some(new)).map(Some)
     }
 
     /// Prepares to put `new`, or nothing, in place of what `range` holds. The caller has checked the limits.

@@ -161,6 +161,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             && new.join == Join::Seam
         {
             piece.view.flags |= AreaFlags::SEAM_ABOVE;
+            view.flags |= AreaFlags::SEAM_BELOW;
         }
         if let Some(piece) = left
             && may_join_below
