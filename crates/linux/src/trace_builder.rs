@@ -589,11 +589,19 @@ impl TraceBuilder {
         if context.is_interrupt {
             return;
         }
-        if let Some(&woken) = self.by_outer.get(&outer_tid)
+        if let Some(woken) = self.woken_by(thread, outer_tid)
             && woken != thread
         {
             self.emit(thread, EventKind::Wake { woken }, sink);
         }
+    }
+
+    /// Returns the thread with a number in the outermost namespace that another one wakes. Where that one has the same
+    /// number in both, so has the other, who may have told nothing yet but that it slept.
+    fn woken_by(&self, waker: ThreadIndex, outer_tid: u32) -> Option<ThreadIndex> {
+        let State { tid, outer_tid: wakers, .. } = self.states[waker as usize];
+        let of_same_number = || self.live.get(&outer_tid).filter(|_| tid == wakers);
+        self.by_outer.get(&outer_tid).or_else(of_same_number).copied()
     }
 
     fn learn_outer(&mut self, thread: ThreadIndex, outer_tid: u32) {

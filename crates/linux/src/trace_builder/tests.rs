@@ -262,6 +262,18 @@ fn wakes_count_between_recorded_threads_and_never_from_interrupts() {
 }
 
 #[test]
+fn a_thread_that_told_nothing_yet_is_woken_by_its_number() {
+    let waking = |time_ns, numbers: u32| {
+        let context = Context { outer_tid: numbers + ROOT, is_interrupt: false };
+        of(1, record(ROOT, time_ns, Body::Sample(context, Sample::Waking { outer_tid: numbers + 11 })))
+    };
+    for (numbers, woken) in [(0, vec![(0, EventKind::Wake { woken: 1 })]), (1000, Vec::new())] {
+        let told = tell_of(&[ROOT, 11], [].into(), Vec::new(), vec![waking(BEGAN_NS + 100, numbers)]);
+        assert_eq!(told.kinds(), woken, "the outermost namespace's numbers are {numbers} more");
+    }
+}
+
+#[test]
 fn without_privilege_a_fork_needs_no_tracepoint() {
     let records = vec![exec(ROOT, 100), fork(ROOT, ROOT, 11, 200), fork(ROOT, 12, 12, 300)];
     let told = tell(Mode::Unprivileged, records);
@@ -293,15 +305,16 @@ fn tell_joined(records: Vec<Record>) -> Told {
 
 /// The same, of a thread that was seen asleep in a munmap.
 fn tell_asleep(records: Vec<Record>) -> Told {
-    tell_of([(ROOT, (libc::SYS_munmap, [7, 8, 9, 0, 0, 0]))].into(), Vec::new(), records)
+    tell_of(&[ROOT], [(ROOT, (libc::SYS_munmap, [7, 8, 9, 0, 0, 0]))].into(), Vec::new(), records)
 }
 
 /// The same, with others that were joined later.
 fn tell_with(late: Vec<crate::company::Company>, records: Vec<Record>) -> Told {
-    tell_of([].into(), late, records)
+    tell_of(&[ROOT], [].into(), late, records)
 }
 
 fn tell_of(
+    tids: &[u32],
     inside: HashMap<u32, crate::target::NumberedCall>,
     late: Vec<crate::company::Company>,
     records: Vec<Record>,
@@ -310,13 +323,13 @@ fn tell_of(
     use crate::joining::{Joined, Member};
     use crate::snapshot::Seen;
 
-    let member = Member { pid: ROOT, tid: ROOT, name: "old".into() };
+    let member = |&tid| Member { pid: ROOT, tid, name: "old".into() };
     let owners = [(1, ROOT), (2, 77)].into_iter().collect();
     let joined = Joined {
         open_ns: OPEN_NS,
         complete_ns: COMPLETE_NS,
         began_ns: BEGAN_NS,
-        members: vec![member],
+        members: tids.iter().map(member).collect(),
         owners,
         inside,
     };
