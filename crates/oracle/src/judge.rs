@@ -425,7 +425,7 @@ mod tests {
             let sequences = lines.map(|line| line.parse::<Sequence>().expect("a sequence")).to_vec();
             let mut host = Host::start(User::Nobody, Room::default(), PATIENCE).expect("a host");
             let batch = ask(&mut host, sequences, Checking::EachBatch, is_fifth_time).expect("a host");
-            let subject = Subject::start("mmap-sem".into());
+            let subject = Subject::start_plainest();
             subject.send(&batch);
             let report = subject.receive(PATIENCE).expect("a report");
             let (mut outcomes, mut is_compared) = (Outcomes::default(), vec![true; 3]);

@@ -71,16 +71,29 @@ pub struct Subject {
 impl Subject {
     /// Starts a subject.
     pub fn start(side: Side) -> Self {
-        let (batches, inbox) = sync_channel::<Arc<Batch>>(4);
-        let (outbox, reports) = sync_channel(4);
-        let visitor = Visitor { inbox, outbox, high: side.high };
-        let thread = thread::spawn(move || {
+        Self::start_as(side, move |visitor| {
             // The registry has the design: the name comes from its list.
             let _ = match side.high {
                 None => with_design::<Native, _>(side.design, DEFAULT_SEMAPHORE, visitor),
                 Some(_) => with_design::<Mapped, _>(side.design, DEFAULT_SEMAPHORE, visitor),
             };
-        });
+        })
+    }
+
+    /// Starts a subject under the one design of this crate's own tests, which so take a tenth of the time to compile.
+    #[cfg(test)]
+    pub(crate) fn start_plainest() -> Self {
+        use faultless_sync::{Generation, Rwsem};
+        use faultless_vm::design::MmapSem;
+
+        Self::start_as("mmap-sem".into(), |visitor| visitor.visit::<MmapSem<Rwsem<Native>>>(Generation::RWSEM_V8))
+    }
+
+    fn start_as(side: Side, serve: impl FnOnce(Visitor) + Send + 'static) -> Self {
+        let (batches, inbox) = sync_channel::<Arc<Batch>>(4);
+        let (outbox, reports) = sync_channel(4);
+        let visitor = Visitor { inbox, outbox, high: side.high };
+        let thread = thread::spawn(move || serve(visitor));
         Self { side, batches: Some(batches), reports, thread: Some(thread) }
     }
 
