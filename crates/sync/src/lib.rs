@@ -152,7 +152,9 @@ pub use lookers::{Forgetting, Lookers};
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;
 pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
-pub use range_lock::{Claim, HeldRanges, PartTable, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard};
+pub use range_lock::{
+    Choice, Choose, Claim, HeldRanges, PartTable, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard,
+};
 pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use rwsem::{

@@ -1,7 +1,7 @@
 //! A lock of ranges: calls about different ranges are inside at once, one about everything is alone.
 //!
 //! # Guarantee
-//! * Two parts that are held for writing neither overlap nor touch. One that is held for reading overlaps none that is
+//! * Two parts that two hold for writing neither overlap nor touch. One that is held for reading overlaps none that is
 //!   held for writing.
 //! * What a writer holds is chosen under the table's lock, in the state in which it is entered: what was chosen before
 //!   a wait is chosen anew.
@@ -25,8 +25,9 @@
 //!   under the table's lock places only become empty.
 //! * I3 nobody waits for anything else of this lock while it holds a part; so holders of parts leave, and a wait for
 //!   everything ends.
-//! * I4 parts that overlap, or touch while one is held for writing, are of one table: a part that is not wholly inside
-//!   its lane is no part, and has everything. The caller of `write_part_of` sees to that.
+//! * I4 parts that overlap, or touch while one is held for writing, are of one table, or one holder's: what is not
+//!   wholly inside a lane is no part, and has everything, unless it is two that touch where their lanes meet
+//!   ([`Choice::Two`]). The caller of `write_parts_of` sees to that.
 //! * I5 a place goes from one table to another under the lock of the first, and while nobody holds a part of it there.
 //!   So who has a table's lock asks once more whose table it is, and what it finds then stays while it has the lock, or
 //!   a part.
@@ -66,8 +67,31 @@ const UNDIVIDED: u32 = 0;
 const DIVIDED: u32 = 1;
 /// Parts were given out, and somebody has everything.
 const WHOLE: u32 = 2;
-/// How long somebody waits awake for a part.
-const PATIENCE_NS: u64 = 20_000;
+/// How long somebody waits awake for a part, at least.
+const LEAST_PATIENCE_NS: u64 = 20_000;
+/// How long for each CPU: who takes everything instead puts all others to sleep, and each takes its time to wake.
+const PATIENCE_OF_A_CPU_NS: u64 = 5_000;
+
+/// What a writer asks for, under the lock of its table ([`RangeLock::write_parts_of`]).
+pub enum Choice<'a, P: Processor> {
+    /// Everything.
+    Everything,
+    /// A part.
+    Part(Claim),
+    /// A part, and a range of another table, whose lock comes along: both or none.
+    Two(Claim, HeldRanges<'a, P>, Range<u64>),
+    /// To be asked again with another table's lock as well, which is somebody's.
+    Again(PartTableRef<'a, P>),
+    /// To be asked again behind somebody who is about to take everything.
+    Behind,
+}
+
+/// Says what a writer asks for, under the lock of its table, and with another table's lock if it chose
+/// [`Choice::Again`] before.
+pub type Choose<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>) -> Choice<'a, P> + 'c;
+
+/// So many times a call comes behind somebody else; then it takes everything.
+const MOST_BEHIND: u32 = 8;
 
 /// A range that a writer asks for, and what else it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +120,11 @@ struct Part {
 
 impl Part {
     fn read(range: &Range<u64>) -> Self {
-        Self { claim: Claim { start: range.start, end: range.end, ..Claim::default() }, mode: Mode::Read }
+        Self { mode: Mode::Read, ..Self::write(range) }
+    }
+
+    fn write(range: &Range<u64>) -> Self {
+        Self { claim: Claim { start: range.start, end: range.end, ..Claim::default() }, mode: Mode::Write }
     }
 
     /// Says whether two parts may not be held at once.
@@ -250,12 +278,32 @@ impl<'a, P: Processor> PartTableRef<'a, P> {
         HeldRanges { slots: self.slots, nr_used, had_to_wait }
     }
 
+    /// Locks the table if nobody has it locked. Called by who has another table's lock.
+    pub fn try_lock(self) -> Option<HeldRanges<'a, P>> {
+        Some(HeldRanges { slots: self.slots, nr_used: self.nr_used.try_lock()?, had_to_wait: false })
+    }
+
     /// Says whether both are one table. Asked by whoever has locked a place's table: it may be another's by then (I5).
     #[inline]
     pub fn is_same(self, other: Self) -> bool {
         core::ptr::eq(self.queue, other.queue)
     }
 }
+
+/// Where a holder's parts are.
+struct Places<'a, P: Processor> {
+    own: &'a Slot<P>,
+    /// In another table.
+    beyond: Option<&'a Slot<P>>,
+}
+
+impl<P: Processor> Clone for Places<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Processor> Copy for Places<'_, P> {}
 
 /// A part that is in the way of another, or the first of so many that there is no place left; and where it ends.
 struct InTheWay<'a, P: Processor>(&'a Slot<P>, u64);
@@ -294,6 +342,23 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
             let is_own = mode == Mode::Write && (claim.start..claim.end).contains(&own);
             !is_own && claim.start < range.end && range.start < claim.end
         })
+    }
+
+    /// Enters a part, and another one into another table; both or none.
+    fn enter_both(
+        &mut self,
+        part: &Part,
+        beyond: Option<(HeldRanges<'a, P>, Part)>,
+    ) -> Result<Places<'a, P>, InTheWay<'a, P>> {
+        let own = self.enter(part)?;
+        let Some((mut other, part)) = beyond else { return Ok(Places { own, beyond: None }) };
+        match other.enter(&part) {
+            Ok(place) => Ok(Places { own, beyond: Some(place) }),
+            Err(in_the_way) => {
+                own.empty();
+                Err(in_the_way)
+            }
+        }
     }
 
     /// Enters a part unless something is in the way; returns its place.
@@ -442,14 +507,58 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         place: &impl Fn() -> PartTableRef<'a, P>,
         choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
     ) -> (RangeWriteGuard<'a, P, S>, Option<HeldRanges<'a, P>>) {
+        self.write_parts_of(place, &mut |held, _| choose(held).map_or(Choice::Everything, Choice::Part))
+    }
+
+    /// As [`RangeLock::write_part_of`], of one table or of two whose lanes meet. Whoever chose [`Choice::Again`] gets
+    /// that lock handed; it is taken before the own one or after, so that nobody waits in a circle. Whoever waits for
+    /// locks of several tables beside this one takes the lock's own table last.
+    ///
+    /// ```
+    /// use faultless_platform::native::{Machine, Native};
+    /// use faultless_sync::{Choice, Claim, PartTable, RangeLock, RwSemaphore, Rwsem};
+    ///
+    /// let lock = RangeLock::<Native, Rwsem<Native>>::new(Rwsem::new());
+    /// let [low, high]: [PartTable<Native, 4>; 2] = core::array::from_fn(|_| PartTable::new());
+    /// Machine::new(1).attach(|| {
+    ///     lock.write().divide();
+    ///     // The lanes meet at 10.
+    ///     let (both, _) = lock.write_parts_of(&|| low.parts(), &mut |_, had| match had.or_else(|| high.parts().try_lock()) {
+    ///         Some(beyond) => Choice::Two(Claim { start: 8, end: 10, ..Claim::default() }, beyond, 10..12),
+    ///         None => Choice::Again(high.parts()),
+    ///     });
+    ///     assert!(!both.is_whole());
+    ///     assert!(lock.try_read_of(&|| Some(low.parts()), 9..10).is_none());
+    ///     assert!(lock.try_read_of(&|| Some(high.parts()), 10..11).is_none());
+    ///     drop(both);
+    ///     assert!(lock.try_read_of(&|| Some(high.parts()), 10..11).is_some());
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn write_parts_of<'a>(
+        &'a self,
+        place: &impl Fn() -> PartTableRef<'a, P>,
+        choose: &mut Choose<'_, 'a, P>,
+    ) -> (RangeWriteGuard<'a, P, S>, Option<HeldRanges<'a, P>>) {
         if !self.may_be_divided() {
             return (self.write(), None);
         }
-        let wanted = &mut |held: &HeldRanges<'_, P>| Some(Part { claim: choose(held)?, mode: Mode::Write });
+        let wanted = &mut |held: &HeldRanges<'_, P>, other: Option<HeldRanges<'a, P>>| {
+            let part = |claim| Part { claim, mode: Mode::Write };
+            match choose(held, other) {
+                Choice::Everything => Err(Instead::Everything),
+                Choice::Part(claim) => Ok(Wish { part: part(claim), beyond: None }),
+                Choice::Two(claim, table, range) => {
+                    Ok(Wish { part: part(claim), beyond: Some((table, Part::write(&range))) })
+                }
+                Choice::Again(table) => Err(Instead::BothLocks(table)),
+                Choice::Behind => Err(Instead::Behind),
+            }
+        };
         match self.soon_entered(&|| Some(place()), wanted) {
-            Ok(Entered { parts, slot, share, table }) => {
+            Ok(Entered { parts, places, share, table }) => {
                 let guard = Guard::Share(share);
-                let part = Some((parts, slot));
+                let part = Some((parts, places));
                 (RangeWriteGuard { state: &self.state, part, was_divided: false, guard }, Some(table))
             }
             Err(share) => {
@@ -491,8 +600,8 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         place: &impl Fn() -> Option<PartTableRef<'a, P>>,
         range: Range<u64>,
     ) -> RangeReadGuard<'a, P, S> {
-        match self.soon_entered(place, &mut |_| Some(Part::read(&range))) {
-            Ok(Entered { slot, share, .. }) => RangeReadGuard { part: Some(slot), _share: share },
+        match self.soon_entered(place, &mut |_, _| Ok(Wish { part: Part::read(&range), beyond: None })) {
+            Ok(Entered { places, share, .. }) => RangeReadGuard { part: Some(places.own), _share: share },
             // It is not divided, and so a share is enough.
             Err(Some(share)) => RangeReadGuard { part: None, _share: share },
             Err(None) => {
@@ -545,11 +654,13 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     ) -> RangeReadGuard<'a, P, S> {
         let (held, was_divided, guard) = write.into_parts();
         let mut part = None;
-        if let Some((parts, slot)) = held {
+        if let Some((parts, Places { own, beyond })) = held {
             let _table = parts.lock();
-            let Part { claim, .. } = slot.read().expect("I2: it is held");
-            slot.fill(&Part::read(&(claim.start..claim.end)));
-            part = Some(slot);
+            let Part { claim, .. } = own.read().expect("I2: it is held");
+            own.fill(&Part::read(&(claim.start..claim.end)));
+            // Where the lanes meet nothing is changed any more.
+            beyond.inspect(|slot| slot.empty());
+            part = Some(own);
         } else if was_divided {
             part = kept.and_then(|(parts, range)| parts.lock().enter(&Part::read(&range)).ok());
             let state = if part.is_some() { DIVIDED } else { WHOLE };
@@ -569,34 +680,71 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     fn soon_entered<'a>(
         &'a self,
         place: &impl Fn() -> Option<PartTableRef<'a, P>>,
-        wanted: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Part>,
+        wanted: &mut AskFor<'_, 'a, P>,
     ) -> Result<Entered<'a, P, S>, Option<ReadGuard<'a, P, S>>> {
-        let share = self.semaphore.read();
+        let mut share = self.semaphore.read();
         if !self.is_divided() {
             return Err(Some(share));
         }
         let mut deadline_ns = None;
         let mut chosen = None;
+        let (mut other, mut nr_behind) = (None, 0);
         loop {
             let parts = place().ok_or(None)?;
-            let mut table = parts.lock();
+            let (mut table, beside) = self.locked(parts, other.take());
             if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
-                chosen = wanted(&table);
+                chosen = Some(wanted(&table, beside));
             }
             // The choice may have moved its place to another table, as somebody else may have before we had the lock.
             if !mutant!(TableOfBefore, is_still(place, parts) => true) {
                 chosen = None;
                 continue;
             }
-            let (slot, end) = match table.enter(chosen.as_ref().ok_or(None)?) {
-                Ok(slot) => return Ok(Entered { parts, slot, share, table }),
-                Err(InTheWay(slot, end)) => (slot, end),
+            let in_the_way = match chosen.as_mut() {
+                None | Some(Err(Instead::Everything)) => return Err(None),
+                Some(Err(Instead::BothLocks(wanted))) => {
+                    other = Some(*wanted);
+                    None
+                }
+                Some(Err(Instead::Behind)) => {
+                    drop((table, share));
+                    share = self.semaphore.read();
+                    nr_behind += 1;
+                    if !self.is_divided() || nr_behind > MOST_BEHIND {
+                        return Err(if self.is_divided() { None } else { Some(share) });
+                    }
+                    continue;
+                }
+                Some(Ok(wish)) => match table.enter_both(&wish.part, wish.beyond.take()) {
+                    Ok(places) => return Ok(Entered { parts, places, share, table }),
+                    Err(in_the_way) => Some(in_the_way),
+                },
             };
             drop(table);
-            let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + PATIENCE_NS);
-            if !P::spin_until_deadline(deadline_ns, || slot.end() != end) {
+            let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + patience_ns::<P>());
+            let is_free = || in_the_way.as_ref().is_none_or(|InTheWay(slot, end)| slot.end() != *end);
+            if !P::spin_until_deadline(deadline_ns, is_free) {
                 return Err(None);
             }
+        }
+    }
+
+    /// Locks a table, and another one if that is named: in the order of their addresses, but the lock's own last.
+    #[inline]
+    #[track_caller]
+    fn locked<'a>(
+        &'a self,
+        parts: PartTableRef<'a, P>,
+        other: Option<PartTableRef<'a, P>>,
+    ) -> (HeldRanges<'a, P>, Option<HeldRanges<'a, P>>) {
+        let Some(other) = other.filter(|other| !other.is_same(parts)) else { return (parts.lock(), None) };
+        let order = |table: PartTableRef<'a, P>| (table.is_same(self.parts()), core::ptr::from_ref(table.queue).addr());
+        if order(parts) < order(other) {
+            let own = parts.lock();
+            (own, Some(other.lock()))
+        } else {
+            let other = other.lock();
+            (parts.lock(), Some(other))
         }
     }
 
@@ -607,16 +755,38 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     }
 }
 
+fn patience_ns<P: Processor>() -> u64 {
+    LEAST_PATIENCE_NS.max(PATIENCE_OF_A_CPU_NS * P::nr_cpus() as u64)
+}
+
 /// Says whether a part is still one of a table, which is locked (I5).
 #[inline]
 fn is_still<'a, P: Processor>(place: &impl Fn() -> Option<PartTableRef<'a, P>>, parts: PartTableRef<'a, P>) -> bool {
     place().is_some_and(|now| now.is_same(parts))
 }
 
+/// What somebody asks for: a part, and one in another table or not.
+struct Wish<'a, P: Processor> {
+    part: Part,
+    beyond: Option<(HeldRanges<'a, P>, Part)>,
+}
+
+/// What somebody wants who gets no part yet.
+enum Instead<'a, P: Processor> {
+    Everything,
+    /// That table's lock, too.
+    BothLocks(PartTableRef<'a, P>),
+    /// To come behind somebody.
+    Behind,
+}
+
+type Wanted<'a, P> = Result<Wish<'a, P>, Instead<'a, P>>;
+type AskFor<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>) -> Wanted<'a, P> + 'c;
+
 /// A part that was just entered; the table is locked still.
 struct Entered<'a, P: Processor, S: RwSemaphore<P>> {
     parts: PartTableRef<'a, P>,
-    slot: &'a Slot<P>,
+    places: Places<'a, P>,
     share: ReadGuard<'a, P, S>,
     table: HeldRanges<'a, P>,
 }
@@ -630,7 +800,7 @@ enum Guard<'a, P: Processor, S: RwSemaphore<P>> {
 #[must_use = "the range is unlocked as soon as the guard is dropped"]
 pub struct RangeWriteGuard<'a, P: Processor, S: RwSemaphore<P>> {
     state: &'a P::AtomicU32,
-    part: Option<(PartTableRef<'a, P>, &'a Slot<P>)>,
+    part: Option<(PartTableRef<'a, P>, Places<'a, P>)>,
     was_divided: bool,
     guard: Guard<'a, P, S>,
 }
@@ -649,7 +819,7 @@ impl<'a, P: Processor, S: RwSemaphore<P>> RangeWriteGuard<'a, P, S> {
     }
 
     #[expect(clippy::type_complexity, reason = "the guard's fields")]
-    fn into_parts(self) -> (Option<(PartTableRef<'a, P>, &'a Slot<P>)>, bool, Guard<'a, P, S>) {
+    fn into_parts(self) -> (Option<(PartTableRef<'a, P>, Places<'a, P>)>, bool, Guard<'a, P, S>) {
         let this = ManuallyDrop::new(self);
         // SAFETY: read once, and the original is not dropped.
         (this.part, this.was_divided, unsafe { core::ptr::read(&this.guard) })
@@ -659,8 +829,9 @@ impl<'a, P: Processor, S: RwSemaphore<P>> RangeWriteGuard<'a, P, S> {
 impl<P: Processor, S: RwSemaphore<P>> Drop for RangeWriteGuard<'_, P, S> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((_, part)) = self.part {
-            part.empty();
+        if let Some((_, Places { own, beyond })) = self.part {
+            own.empty();
+            beyond.inspect(|slot| slot.empty());
         } else if self.was_divided {
             // Relaxed: I1; the semaphore, which is released next, orders it.
             self.state.store(DIVIDED, Ordering::Relaxed);

@@ -72,6 +72,9 @@ bitflags! {
         const SEAM_BELOW = 1 << 25;
         /// Is one with the area that begins where it ends, as [`AreaFlags::SEAM_BELOW`].
         const SEAM_ABOVE = 1 << 26;
+        /// Of an area beyond a lane's bound that a call has reached: it may be one with what touches it there when the
+        /// call ends (`space::seams`).
+        const SEAM_OPEN = 1 << 27;
     }
 }
 
@@ -79,7 +82,8 @@ impl AreaFlags {
     /// The rights among the flags.
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
     /// What neighbours may differ in and be joined all the same.
-    pub const IGNORED_BY_JOINS: Self = Self::INHERITED.union(Self::MAYBE_GUARD).union(Self::SEAMS);
+    pub const IGNORED_BY_JOINS: Self =
+        Self::INHERITED.union(Self::MAYBE_GUARD).union(Self::SEAMS).union(Self::SEAM_OPEN);
     /// What says that an area is one with a neighbour.
     pub const SEAMS: Self = Self::SEAM_BELOW.union(Self::SEAM_ABOVE);
     /// The rights, and what takes loads away from them.

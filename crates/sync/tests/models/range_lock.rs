@@ -3,7 +3,7 @@
 use crate::{Body, Plain, race};
 use faultless_platform::loom::Loom;
 use faultless_platform::{Atomic, Ordering, Processor};
-use faultless_sync::{Claim, Generation, PartTable, PartTableRef, RangeLock, RwSemaphore, Rwsem};
+use faultless_sync::{Choice, Claim, Generation, PartTable, PartTableRef, RangeLock, RwSemaphore, Rwsem};
 
 struct Shared {
     lock: RangeLock<Loom, Rwsem<Loom>, 2>,
@@ -167,6 +167,46 @@ pub fn who_looks_at_several_tables_excludes_parts_of_each() {
     race(Some(3), lanes, [look_at_both_lanes as Body<Lanes>, change_second_lane], |lanes| lanes_are(lanes, 0, 1));
     race(Some(3), lanes, [look_at_both_lanes, look_at_first_lane], |lanes| lanes_are(lanes, 0, 0));
     race(Some(2), lanes, [look_at_both_lanes, look_at_first_lane, change_first_lane], |lanes| lanes_are(lanes, 1, 0));
+}
+
+/// Changes both lanes from one of them: what touches where they meet.
+fn change_both_from(lanes: &Lanes, own: usize) {
+    let (other, range) = (lanes.tables[1 - own].parts(), |lane: usize| 2 * lane as u64..2 * lane as u64 + 1);
+    let (_write, _) = lanes.lock.write_parts_of(&|| lanes.tables[own].parts(), &mut |_, had| match had
+        .or_else(|| other.try_lock())
+    {
+        Some(held) => {
+            let claim = Claim { start: range(own).start, end: range(own).end, ..Claim::default() };
+            Choice::Two(claim, held, range(1 - own))
+        }
+        None => Choice::Again(other),
+    });
+    lanes.places.iter().for_each(Plain::bump);
+}
+
+fn change_both_from_the_first(lanes: &Lanes) {
+    change_both_from(lanes, 0);
+}
+
+fn change_both_from_the_second(lanes: &Lanes) {
+    change_both_from(lanes, 1);
+}
+
+#[test]
+pub fn who_changes_what_lies_where_two_lanes_meet_excludes_parts_of_each() {
+    race(Some(3), lanes, [change_both_from_the_first as Body<Lanes>, change_second_lane], |lanes| {
+        lanes_are(lanes, 1, 2);
+    });
+    race(Some(3), lanes, [change_both_from_the_first, change_first_lane], |lanes| lanes_are(lanes, 2, 1));
+    race(Some(2), lanes, [change_both_from_the_first, look_at_first_lane], |lanes| lanes_are(lanes, 1, 1));
+    race(Some(2), lanes, [change_both_from_the_first, change_both_lanes], |lanes| lanes_are(lanes, 2, 2));
+}
+
+#[test]
+pub fn two_who_meet_from_both_sides_come_one_after_the_other() {
+    race(Some(3), lanes, [change_both_from_the_first as Body<Lanes>, change_both_from_the_second], |lanes| {
+        lanes_are(lanes, 2, 2);
+    });
 }
 
 /// A place that goes from one table to another, once, as soon as somebody wants it of whom nobody else has a part.

@@ -137,10 +137,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let result = self.try_with(
             || self.write_part(range, Additions::TWO_CUTS).0,
             |permit| {
-                permit.reflag_all(range, &|view, part| {
+                let flagged = permit.reflag_all(range, &|view, part| {
                     check_seal(view, part, advice)?;
                     flags_after(view, advice, &self.limits)
-                })
+                });
+                permit.cut_seams(&range.addresses());
+                flagged
             },
         );
         result.map_err(|error| match error {

@@ -33,19 +33,21 @@
 //! | an annex goes beside a lookup without a lock | its areas are added to the common index first, and leave its own when faults have ended that may look there; other lookups may miss, as above |
 //! | an annex grows beside a lookup in it | bounds that are one step old: what it has more is free |
 //! | a table spans the bound of an annex | as at every bound: it waits for who has everything (R4 of `ranges`). Where an annex goes, who lets it go frees them. Where one grows, they serve what is mapped then, which has the old bound; a mapping that fails frees them with everything held |
-//! | two annexes meet, or an area comes to cross a bound | who does that has everything (N2), and cuts the area there; if not, the next call about it does, or lets the annexes go |
+//! | two annexes meet, or an area comes to cross a bound | who lets an area cross has everything (N2), and cuts it there; if not, the next call about it does, or lets the annexes go |
 //! | a number is given to another annex, beside a lookup without a lock that has the old one's bounds or index | it finds an address of neither, or misses, and goes on under the lock |
 //! | a shootdown or a wait for faults, beside an annex that comes | whom they ask does not depend on annexes (`translations::lanes`) |
 //!
 //! # Memory
-//! 512 bytes, two words and 16 to 31 granules of 8 bytes for each CPU; there are as many annexes at most as CPUs.
+//! For each CPU 16 to 31 granules of 8 bytes, and four annexes at most, of 512 bytes and two words each.
 
 use crate::system::System;
 use core::ops::Range;
-use faultless_platform::{Atomic, Ordering};
+use faultless_platform::{Atomic, AtomicInteger, Ordering};
 
 /// Annexes are made of such pieces.
 pub(super) const GRANULE_BYTES: u64 = 1 << 20;
+/// Annexes for each CPU, at most.
+const PER_CPU: usize = 4;
 /// Granules for each CPU, at least.
 const GRANULES_PER_CPU: usize = 16;
 /// What an annex has at most: then one call about a large hole does not use the places of others' granules up.
@@ -55,7 +57,8 @@ const MOST_GONE: u64 = 4;
 /// So many calls in a row may lie too near to others before no annex comes any more.
 const MOST_REFUSED: u64 = 256;
 /// Words in front, on a line of their own: `nr`; whether any is wanted; how many are gone; how many calls in a row were
-/// refused one; how many seams there are; how many calls waited where no more may come; how often all began anew.
+/// refused one; how many seams there are; how many calls waited where no more may come; how often all began anew;
+/// whether somebody is about to make room.
 const HEAD_WORDS: usize = 8;
 const NR: usize = 0;
 const WANTED: usize = 1;
@@ -64,20 +67,27 @@ const REFUSED: usize = 3;
 const SEAMS: usize = 4;
 const CROWDED: usize = 5;
 const CLASS: usize = 6;
-/// What an annex has at least that is carved out of areas, at first: a page table's memory.
-const LEAST_CARVED: u64 = 2 << 20;
+const FITTING: usize = 7;
+/// What an annex has at least that is carved out of areas, at first.
+const LEAST_CARVED: u64 = GRANULE_BYTES;
 /// So many calls wait for the rest's table before annexes begin anew, where no more may come.
 const MOST_CROWDED: u64 = 64;
 /// So many times annexes begin anew, four times as large each time.
 const MOST_CLASSES: u64 = 3;
 
+/// Returns how many annexes there are at most on so many CPUs: more than CPUs, because calls at random places meet in
+/// some of as many lanes as CPUs.
+pub(super) const fn most(nr_cpus: usize) -> usize {
+    PER_CPU * nr_cpus
+}
+
 const fn nr_granules(nr_cpus: usize) -> usize {
     (GRANULES_PER_CPU * nr_cpus).next_power_of_two()
 }
 
-/// Returns how many words so many annexes need.
-pub(super) const fn nr_words(nr_annexes: usize) -> usize {
-    HEAD_WORDS + 2 * nr_annexes + nr_granules(nr_annexes)
+/// Returns how many words the annexes of so many CPUs need.
+pub(super) const fn nr_words(nr_cpus: usize) -> usize {
+    HEAD_WORDS + 2 * most(nr_cpus) + nr_granules(nr_cpus)
 }
 
 /// Where a space's annexes lie; see the module.
@@ -105,7 +115,7 @@ impl<'a, P: System> Annexes<'a, P> {
     }
 
     fn granule(self, address: u64) -> &'a P::AtomicU64 {
-        let granules = &self.words[HEAD_WORDS + 2 * P::nr_cpus()..];
+        let granules = &self.words[HEAD_WORDS + 2 * most(P::nr_cpus())..];
         &granules[(address / GRANULE_BYTES) as usize & (granules.len() - 1)]
     }
 
@@ -165,9 +175,23 @@ impl<'a, P: System> Annexes<'a, P> {
         self.words[WANTED].load(Ordering::Relaxed) != 0 && self.may_come()
     }
 
+    /// Says whether the caller is to take everything to make room ([`Annexes::end_fitting`]), because nobody else is
+    /// about to.
+    pub(super) fn begin_fitting(self) -> bool {
+        // Relaxed, both: a hint; whoever comes behind looks again under the semaphore.
+        let word = &self.words[FITTING];
+        word.load(Ordering::Relaxed) == 0 && word.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Notes that there is room, or none to be had.
+    pub(super) fn end_fitting(self) {
+        // Relaxed: as above.
+        self.words[FITTING].store(0, Ordering::Relaxed);
+    }
+
     /// Says whether there are as many as there may be.
     pub(super) fn are_used_up(self) -> bool {
-        self.nr() >= P::nr_cpus()
+        self.nr() >= most(P::nr_cpus())
     }
 
     /// Returns how long an annex is at least that is carved out of areas.
@@ -183,6 +207,12 @@ impl<'a, P: System> Annexes<'a, P> {
         let (nr, class) = (self.words[CROWDED].load(Ordering::Relaxed) + 1, self.words[CLASS].load(Ordering::Relaxed));
         self.words[CROWDED].store(nr, Ordering::Relaxed);
         nr.is_power_of_two() && nr >= MOST_CROWDED && class < MOST_CLASSES
+    }
+
+    /// Says whether larger ones may come; to who has everything.
+    pub(super) fn may_begin_anew(self) -> bool {
+        // Relaxed: changed by who has everything.
+        self.words[CLASS].load(Ordering::Relaxed) < MOST_CLASSES
     }
 
     /// Notes that all were given back, or not all could be; the next ones are larger. The caller has everything.
@@ -203,7 +233,7 @@ impl<'a, P: System> Annexes<'a, P> {
         // Relaxed, both: hints.
         let [nr_gone, nr_refused] = [GONE, REFUSED].map(|word: usize| self.words[word].load(Ordering::Relaxed));
         let nr = self.nr();
-        nr < P::nr_cpus() && nr_refused < MOST_REFUSED && (nr_gone < MOST_GONE || nr_gone * 4 < nr as u64)
+        nr < most(P::nr_cpus()) && nr_refused < MOST_REFUSED && (nr_gone < MOST_GONE || nr_gone * 4 < nr as u64)
     }
 
     /// Notes whether a call got an annex that lay there apart; under the lock of the rest's table.
@@ -225,9 +255,8 @@ impl<'a, P: System> Annexes<'a, P> {
 
     /// Notes that there are so many more, or fewer.
     pub(super) fn note_seams(self, added: i64) {
-        // Relaxed, both: as above.
-        let nr = self.words[SEAMS].load(Ordering::Relaxed);
-        self.words[SEAMS].store(nr.wrapping_add_signed(added), Ordering::Relaxed);
+        // Relaxed: read by who has everything; holders of parts change it side by side.
+        self.words[SEAMS].fetch_add(added.cast_unsigned(), Ordering::Relaxed);
     }
 
     /// Has annexes made from now on.

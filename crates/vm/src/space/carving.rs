@@ -10,7 +10,7 @@ use super::Space;
 use super::annexes::{GRANULE_BYTES, MOST_GRANULES, granule_above, granule_below};
 use super::lane_rooms::LaneRooms;
 use super::permit::WritePermit;
-use crate::addr::{PageRange, VirtAddr};
+use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::design::Design;
 use crate::index::IndexEntry;
 use crate::system::System;
@@ -18,8 +18,8 @@ use crate::types::Area;
 use core::iter::empty;
 use core::ops::Range;
 
-/// Of so many annexes all of an area becomes, if calls about all of it wait for each other.
-const SHARES: u64 = 64;
+/// Of so many annexes for each CPU all of an area becomes, if calls about all of it wait for each other.
+const SHARES_PER_CPU: u64 = 2;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Lets all annexes go, so that fewer and larger ones come; the caller has everything.
@@ -34,16 +34,34 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.prune_bounds_that_went();
     }
 
-    /// Makes an annex around a range in a piece of the rest, of what lies there, too, and cuts the areas at its bounds;
-    /// says whether it did. The caller has everything.
-    pub(super) fn carve_annex(&self, permit: WritePermit<'_, P, D>, range: PageRange, part: &Range<u64>) -> bool {
+    /// Makes an annex around a range in a piece of the rest, and some more beside it in the areas that the range meets,
+    /// which `part` has; says whether it made the first. The caller has everything.
+    pub(super) fn carve_annexes(&self, permit: WritePermit<'_, P, D>, range: PageRange, part: &Range<u64>) -> bool {
+        let Some(lanes) = self.lane_rooms() else { return false };
+        let share = ((part.end - part.start) / (SHARES_PER_CPU * P::nr_cpus() as u64)).next_power_of_two();
+        let bytes = share.max(lanes.annexes().least_bytes()).min(MOST_GRANULES * GRANULE_BYTES);
+        let is_made = self.carve_annex(permit, range, bytes);
+        let first = range.start().get() / bytes * bytes;
+        let beside = |number: u64| [first.checked_add(number * bytes), first.checked_sub(number * bytes)];
+        // Whoever has everything keeps all CPUs waiting, which costs more the more there are: so many are made at once.
+        let numbers = 1..=if is_made { P::nr_cpus() as u64 / 2 } else { 0 };
+        let has_room = |_: &u64| !lanes.annexes().are_used_up();
+        for start in numbers.flat_map(beside).flatten().filter(|start| part.contains(start)).take_while(has_room) {
+            // Inside the block, so that it is the block that comes.
+            let page = PageRange::new(VirtAddr::new(start + PAGE), PAGE);
+            _ = page.is_some_and(|page| self.carve_annex(permit, page, bytes));
+        }
+        is_made
+    }
+
+    /// Makes an annex of so many bytes around a range in a piece of the rest, if they are free, or else of a granule;
+    /// of what lies there, too, and cuts the areas at its bounds. Says whether it did; the caller has everything.
+    fn carve_annex(&self, permit: WritePermit<'_, P, D>, range: PageRange, bytes: u64) -> bool {
         let Some(lanes) = self.lane_rooms() else { return false };
         let annexes = lanes.annexes();
         let Some(piece) = lanes.piece(range.start().get()) else { return false };
         let numbers = range.numbers();
         let least = granule_below(numbers.start)..granule_above(numbers.end);
-        let share = ((part.end - part.start) / SHARES).next_power_of_two();
-        let bytes = share.max(annexes.least_bytes()).min(MOST_GRANULES * GRANULE_BYTES);
         let block = numbers.start / bytes * bytes..numbers.end.next_multiple_of(bytes);
         let within = |block: Range<u64>| {
             let bounds = block.start.min(least.start).max(piece.start)..block.end.max(least.end).min(piece.end);
@@ -58,9 +76,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
             && cut(bounds.end)
             && self.take_all_along(lanes, &bounds).is_some();
         if !is_made {
-            // No seam lies elsewhere (S1 of `seams`).
-            permit.join_seam(VirtAddr::new(bounds.start));
-            permit.join_seam(VirtAddr::new(bounds.end));
+            // No seam lies elsewhere (S1 of `seams`); but one may be a neighbour's.
+            for bound in [bounds.start, bounds.end].into_iter().filter(|&bound| !lanes.is_bound(bound)) {
+                permit.join_seam(VirtAddr::new(bound));
+            }
         }
         is_made
     }

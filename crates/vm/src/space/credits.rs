@@ -228,6 +228,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// Says whether this CPU's purse has so many more, so that no limit forbids them (C6): without a look at what is
+    /// charged, which others write. If it has not, a limit may allow them all the same.
+    #[inline]
+    pub(super) fn has_credit(&self, quantity: Quantity, added: u64) -> bool {
+        let has = |row: Row<'_, P>| !row.may_be_over(quantity) && row.credit(quantity).has(P::cpu(), added);
+        self.row().is_some_and(has)
+    }
+
     /// Says whether a limit, which `check` compares bounds with ([`Space::at_most`]), allows something (C3).
     #[inline(always)]
     pub(super) fn is_allowed(&self, check: impl Fn() -> bool) -> bool {

@@ -1,8 +1,9 @@
 //! How a part is fitted into its lane, and what makes room for one that does not fit.
 //!
 //! # Guarantee
-//! A part that a call gets lies inside its lane (N2 of `lane_rooms`), or the call has everything. Whoever has
-//! everything because areas are in the way sees to it that the next call does not need to, as far as memory goes.
+//! A part that a call gets lies inside its lane (N2 of `lane_rooms`), or reaches one bound and comes with what lies
+//! beyond (S4 of `seams`), or the call has everything. Whoever has everything because areas are in the way sees to it
+//! that the next call does not need to, as far as memory goes.
 
 use super::Space;
 use super::annex_edits::{Comes, Founded, MoveNodes};
@@ -10,11 +11,11 @@ use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
 use super::seams::Mixed;
-use crate::addr::{PageRange, VirtAddr};
+use crate::addr::{PageRange, USER_END, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
-use faultless_sync::HeldRanges;
+use faultless_sync::{HeldRanges, PartTableRef};
 
 /// Why a call has everything that named a part.
 #[derive(Debug)]
@@ -32,32 +33,58 @@ pub(super) enum Unfit {
     Mixed,
 }
 
+impl Unfit {
+    /// Says whether who has everything for that reason does away with it, so that who meets it meanwhile comes behind.
+    pub(super) fn is_mended(&self) -> bool {
+        !matches!(self, Self::Mixed)
+    }
+}
+
+/// What a call gets.
+pub(super) enum Fitted<'a, P: System> {
+    /// A part of the lane; of what reaches a bound, or crosses it, comes everything.
+    Inside(Range<u64>),
+    /// A part that reaches one bound, and what lies beyond, with the lock of the lane there.
+    Both(Range<u64>, HeldRanges<'a, P>, Range<u64>),
+    /// Nothing yet: that lock is somebody's.
+    Later(PartTableRef<'a, P>),
+}
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Fits a part that is chosen into the lane of `near`: gives it an annex, or more room in the one that it lies in,
     /// or leaves out the bounds of the lane that areas reach which the range meets. The caller has the lock of the
     /// table that `near` belonged to when it began to wait for that.
     #[inline]
-    pub(super) fn fit_part(
-        &self,
+    pub(super) fn fit_part<'a>(
+        &'a self,
         (near, range, comes): (VirtAddr, PageRange, Comes),
-        held: &HeldRanges<'_, P>,
+        (held, other): (&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>),
         part: Range<u64>,
         nodes: &mut Option<MoveNodes<'_, P>>,
-    ) -> Result<Range<u64>, Unfit> {
-        let Some(lanes) = self.lane_rooms() else { return Ok(part) };
+    ) -> Result<Fitted<'a, P>, Unfit> {
+        let Some(lanes) = self.lane_rooms() else { return Ok(Fitted::Inside(part)) };
         if lanes.is_cpus(near.get()) || !self.lock.is_edited_by(near, held) {
-            return Ok(part);
+            return Ok(Fitted::Inside(part));
         }
         let is_one = lanes.is_part_at(near.get(), &part);
         match lanes.annexes().at(near.get()) {
-            Some(_) if is_one => return Ok(part),
+            Some(_) if is_one => return Ok(Fitted::Inside(part)),
+            // It was asked to grow before; who has two locks waits for no third one.
+            Some(_) if other.is_some() => {}
             Some(annex) if comes == Comes::AnArea && !lanes.is_part_at(near.get(), &range.numbers()) => {
                 _ = self.grow_annex(annex, &part);
             }
             Some(_) => {}
-            None => self.found_or_want(lanes, (range, part.clone()), held, nodes)?,
+            None if is_one || lanes.is_part_at(near.get(), &range.numbers()) => {
+                self.found_or_want(lanes, (range, part.clone()), held, nodes)?;
+            }
+            None => {}
         }
-        if is_one || lanes.is_part_at(near.get(), &part) { Ok(part) } else { self.clipped(lanes, near, range, part) }
+        if is_one || lanes.is_part_at(near.get(), &part) {
+            Ok(Fitted::Inside(part))
+        } else {
+            self.clipped(lanes, (near, other), range, part)
+        }
     }
 
     /// Makes an annex around a part in a piece of the rest, if one is wanted.
@@ -88,19 +115,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Returns what a part has inside the lane of `near`, where the areas that reach its bounds do not cross them.
+    /// Returns what a part has inside the lane of `near`, where the areas that reach its bounds do not cross them; with
+    /// what lies beyond one that the call reaches itself.
     #[cold]
-    fn clipped(
-        &self,
+    fn clipped<'a>(
+        &'a self,
         lanes: &LaneRooms<P>,
-        near: VirtAddr,
+        (near, other): (VirtAddr, Option<HeldRanges<'a, P>>),
         range: PageRange,
         part: Range<u64>,
-    ) -> Result<Range<u64>, Unfit> {
+    ) -> Result<Fitted<'a, P>, Unfit> {
         let bounds = lanes.bounds(near.get());
         if !lanes.is_part_at(near.get(), &range.numbers()) {
-            // The call reaches a bound itself, and has everything.
-            return Ok(part);
+            let both = self.with_beyond((lanes, &bounds), range, &part, other);
+            return both.transpose().unwrap_or(Ok(Fitted::Inside(part)));
         }
         if part.start < bounds.start || bounds.end < part.end {
             return Err(Unfit::Crossing(part));
@@ -110,8 +138,61 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let around = VirtAddr::new(range.start().get().saturating_sub(1))..range.end() + 1;
         match permit.mixes_roots(&around) {
             Mixed::Yes => Err(Unfit::Mixed),
-            Mixed::No => Ok(part.start.max(bounds.start + 1)..part.end.min(bounds.end - 1)),
+            Mixed::No => Ok(Fitted::Inside(part.start.max(bounds.start + 1)..part.end.min(bounds.end - 1))),
         }
+    }
+
+    /// Returns a part that reaches one bound of its lane, and the area beyond that bound; nothing if the call reaches
+    /// both bounds, or what lies beyond is a CPU's.
+    fn with_beyond<'a>(
+        &'a self,
+        (lanes, bounds): (&LaneRooms<P>, &Range<u64>),
+        range: PageRange,
+        part: &Range<u64>,
+        other: Option<HeldRanges<'a, P>>,
+    ) -> Result<Option<Fitted<'a, P>>, Unfit> {
+        let Range { start, end } = range.numbers();
+        // Of an area that reaches the other bound, the part leaves the outermost byte out, as always.
+        let (own, bound, inside, beyond) = if start == bounds.start && start > 0 && end < bounds.end {
+            (start..part.end.min(bounds.end - 1), start, start, start - 1)
+        } else if end == bounds.end && end <= USER_END && start > bounds.start {
+            (part.start.max(bounds.start + 1)..end, end, end - 1, end)
+        } else {
+            return Ok(None);
+        };
+        let (beyond, inside) = (VirtAddr::new(beyond), VirtAddr::new(inside));
+        let Some(table) = self.lock.parts_at(beyond).filter(|_| !lanes.is_cpus(beyond.get())) else { return Ok(None) };
+        let had = other.filter(|held| held.is_of(table));
+        let Some(held) = had.or_else(|| table.try_lock()) else { return Ok(Some(Fitted::Later(table))) };
+        if !self.lock.is_edited_by(beyond, &held) {
+            return Ok(Some(Fitted::Later(table)));
+        }
+        // SAFETY: both lanes' locks of edits are had.
+        let permit = unsafe { ReadPermit::assume(self) };
+        let crosses = |area: &Range<u64>, lane: &Range<u64>| area.start < lane.start || lane.end < area.end;
+        let area_at = |address| permit.containing(address).map(|entry| entry.start.get()..entry.end.get());
+        let around = VirtAddr::new(start.saturating_sub(1))..VirtAddr::new(end + 1);
+        let crosses_far = if bound == start { bounds.end < part.end } else { part.start < bounds.start };
+        if crosses_far {
+            return Err(Unfit::Crossing(part.clone()));
+        }
+        for (address, lane) in [(inside, bounds.clone()), (beyond, lanes.bounds(beyond.get()))] {
+            if let Some(area) = area_at(address).filter(|area| crosses(area, &lane)) {
+                return Err(Unfit::Crossing(area));
+            }
+        }
+        // What may be one with a neighbour that may be cut can be cut as well: a seam can be made in the end.
+        if permit.containing(beyond).is_some_and(|entry| !entry.area().view().is_cuttable()) {
+            return Ok(None);
+        }
+        if permit.have_several_roots(&around) {
+            return Err(Unfit::Mixed);
+        }
+        let lane = lanes.bounds(beyond.get());
+        let area = area_at(beyond).unwrap_or(beyond.get()..beyond.get() + 1);
+        let beyond =
+            if bound == start { area.start.max(lane.start + 1)..bound } else { bound..area.end.min(lane.end - 1) };
+        Ok(Some(Fitted::Both(own, held, beyond)))
     }
 }
 
@@ -123,10 +204,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Unfit::Crossing(area) => self.cut_at_bounds(permit, area),
             Unfit::Crowded { range, part } => {
                 let Some(lanes) = self.lane_rooms() else { return };
-                if lanes.annexes().are_used_up() {
+                if lanes.piece(range.start().get()).is_none() {
+                    // Somebody else has made one meanwhile.
+                    return;
+                }
+                if lanes.annexes().are_used_up() && lanes.annexes().may_begin_anew() {
                     self.begin_anew(permit);
                 }
-                let is_made = self.carve_annex(permit, *range, part);
+                let is_made = self.carve_annexes(permit, *range, part);
                 lanes.annexes().note_asked(is_made);
             }
             Unfit::Mixed => {}

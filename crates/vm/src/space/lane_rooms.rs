@@ -16,8 +16,9 @@
 //! * N2 a part of a lane neither reaches its bounds nor crosses them: whoever names more has everything. The same
 //!   holds of the pieces of the rest. So parts of different tables neither overlap nor touch (I4 of
 //!   `sync::RangeLock`). Of an area of the lane that reaches a bound, the part leaves out the outermost byte; who has
-//!   it changes the area's other bound, and who has everything alone what the area and that beyond the bound are to
-//!   each other (`seams`). One that crosses a bound is changed with everything held.
+//!   it changes the area's other bound. What that area and the one beyond are to each other is changed by who has
+//!   everything, or, at an annex's bound that a call reaches, two parts: its own, and the area beyond with that byte
+//!   (S4 of `seams`). One that crosses a bound is changed with everything held.
 //! * N3 a lane's index is edited under its table's lock, the common one under the lock's own, or by who has everything.
 //! * N4 an edit of several indexes is made by who has everything. Where an area goes from one index to another, it is
 //!   added before it is taken away.
@@ -46,7 +47,7 @@
 //! | a search of all room beside edits of other lanes | what it finds beyond its own lane is no part (N2): it is searched again with everything held |
 //!
 //! # Memory
-//! 512 bytes for each CPU, and as much again for annexes, behind the sets of the lanes.
+//! 512 bytes for each CPU, and four times as much for annexes, behind the sets of the lanes.
 
 use super::annexes::{self, Annexes};
 use super::own_lane::OwnLane;
@@ -138,11 +139,15 @@ impl<P: System> Lane<'_, P> {
     }
 }
 
-/// Returns how many words `nr_cpus` lanes need.
+const fn nr_rooms(nr_cpus: usize) -> usize {
+    nr_cpus + annexes::most(nr_cpus)
+}
+
+/// Returns how many words the lanes of `nr_cpus` need.
 pub(super) fn nr_words<P: System>(nr_cpus: usize) -> usize {
     // Both begin at a multiple of what a padded cell has.
     let head = size_of::<CachePadded<LaneRooms<P>>>() + size_of::<CachePadded<LaneFlags<P>>>();
-    let len_bytes = align_of::<LaneRoom<P>>() + head + 2 * nr_cpus * size_of::<LaneRoom<P>>();
+    let len_bytes = align_of::<LaneRoom<P>>() + head + nr_rooms(nr_cpus) * size_of::<LaneRoom<P>>();
     len_bytes.div_ceil(size_of::<u64>()) + annexes::nr_words(nr_cpus)
 }
 
@@ -157,7 +162,7 @@ impl<P: System> LaneRooms<P> {
             let flags = place.add(1).cast::<CachePadded<LaneFlags<P>>>();
             flags.write(CachePadded::new(LaneFlags { word: P::AtomicU64::new(0) }));
             let rooms = flags.add(1).cast::<LaneRoom<P>>();
-            let nr_rooms = 2 * P::nr_cpus();
+            let nr_rooms = nr_rooms(P::nr_cpus());
             for place in 0..nr_rooms {
                 rooms.add(place).write(LaneRoom { parts: CachePadded::new(PartTable::new()), index: Index::new() });
             }
@@ -195,7 +200,7 @@ impl<P: System> LaneRooms<P> {
         // SAFETY: so many words lie behind the rooms, zeroed by who made the frames, accessed as these atomics alone,
         // which are laid out as their values are (`InPlace`).
         Annexes::new(unsafe {
-            core::slice::from_raw_parts(self.rooms.add(2 * P::nr_cpus()).as_ptr().cast_const().cast(), nr_words)
+            core::slice::from_raw_parts(self.rooms.add(nr_rooms(P::nr_cpus())).as_ptr().cast_const().cast(), nr_words)
         })
     }
 
@@ -221,8 +226,8 @@ impl<P: System> LaneRooms<P> {
     }
 
     fn room_of_annex(&self, annex: usize) -> &LaneRoom<P> {
-        assert!(annex < P::nr_cpus(), "there are as many annexes at most");
-        // SAFETY: there is one for each CPU behind those of their lanes, in frames that go with the space.
+        assert!(annex < annexes::most(P::nr_cpus()), "there are no more");
+        // SAFETY: there is one for each behind those of the CPUs' lanes, in frames that go with the space.
         unsafe { self.rooms.add(P::nr_cpus() + annex).as_ref() }
     }
 

@@ -77,9 +77,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
                     range
                 }
             };
-            let flags = permit.map_placed(request, range, len, reserve)?;
+            let flags = permit.map_placed(request, range, len, reserve);
             permit.cut_seams(&range.addresses());
-            Ok((range, flags))
+            Ok((range, flags?))
         });
         if mapped.is_err() {
             // An annex may have grown for nothing.
@@ -329,7 +329,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let reserve = self.reserve_part(range.start(), Comes::Nothing)?;
         let (write, edit) = self.write_part(range, Additions::ONE_CUT);
         let reserve = reserve.map(|reserve| reserve.with_edit(edit));
-        self.remove_with(write, |permit| answered(permit.begin_removal_out_of(range, reserve)))
+        self.remove_with(write, |permit| {
+            let begun = permit.begin_removal_out_of(range, reserve);
+            permit.cut_seams(&range.addresses());
+            answered(begun)
+        })
     }
 }
 
@@ -349,6 +353,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
     /// Cuts the area that holds `address`, if one does.
     fn cut_at(self, address: u64) -> Result<(), CallError> {
+        self.keep_apart(VirtAddr::new(address));
         if self.containing(VirtAddr::new(address)).is_some() { self.split_at(VirtAddr::new(address)) } else { Ok(()) }
     }
 

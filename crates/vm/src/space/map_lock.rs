@@ -11,7 +11,7 @@ use crate::addr::VirtAddr;
 use crate::system::System;
 use core::ops::Range;
 use core::ptr::NonNull;
-use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
+use faultless_sync::{Choose, HeldRanges, PartTableRef, ReadGuard, RwSemaphore, WriteGuard};
 
 /// How the calls of a space exclude each other, and the faults that lock as they do.
 ///
@@ -31,6 +31,7 @@ use faultless_sync::{Claim, HeldRanges, ReadGuard, RwSemaphore, WriteGuard};
 /// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `is_whole` |
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
 /// | those of them that get a lane made | `is_edited_by`, `edit_rest` |
+/// | those of them that reach a lane's bound | `parts_at`, `is_edited_by` |
 /// | whoever looks for areas | `lanes` |
 /// | a second user of a space | `set_lanes`, `divide` |
 /// | a new space | `new`, `set_lanes` |
@@ -81,14 +82,15 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn may_be_divided(&self) -> bool {
         false
     }
-    /// Locks the part that `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says
-    /// nothing, or a part that is not inside the lane of `near`. With a part comes that lock.
+    /// Locks what `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says a part that
+    /// is not inside the lane of `near`. With a part comes that lock. `choose` is handed another lane's, if it asked
+    /// for that ([`Choice::Again`](faultless_sync::Choice)).
     #[track_caller]
-    fn write_part(
-        &self,
+    fn write_part<'a>(
+        &'a self,
         _near: VirtAddr,
-        _choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
-    ) -> (Self::Write<'_>, Option<EditGuard<'_, P>>) {
+        _choose: &mut Choose<'_, 'a, P>,
+    ) -> (Self::Write<'a>, Option<EditGuard<'a, P>>) {
         (self.write(crate::addr::EVERYTHING), None)
     }
     /// Says whether a writer has everything.
@@ -101,6 +103,10 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     #[inline]
     #[track_caller]
     fn edit(&self, _near: VirtAddr) -> Option<EditGuard<'_, P>> {
+        None
+    }
+    /// Returns the table whose lock [`MapLock::edit`] takes.
+    fn parts_at(&self, _near: VirtAddr) -> Option<PartTableRef<'_, P>> {
         None
     }
     /// Says whether a lock of edits is that of the lane of `near`.

@@ -21,7 +21,7 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use faultless_phys::FrameSource;
 use faultless_platform::mutant;
-use faultless_sync::{Claim, HeldRanges, RcuGuard};
+use faultless_sync::{Choose, RcuGuard};
 
 /// A guard for looking, of a design's lock.
 pub(super) type ReadOf<'a, P, D> = <<D as Design<P>>::Lock as MapLock<P>>::Read<'a>;
@@ -364,14 +364,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
         SpaceWriteGuard { space: self, write: self.lock.write(range) }
     }
 
-    /// Locks for changing it what `choose` says, under the lock of what is held, or everything; with a part comes that
-    /// lock.
+    /// Locks for changing it what `choose` says, under the lock of what is held; with a part comes that lock.
     #[track_caller]
-    pub(super) fn write_chosen(
-        &self,
+    pub(super) fn write_chosen<'a>(
+        &'a self,
         near: VirtAddr,
-        choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
-    ) -> (SpaceWriteGuard<'_, P, D>, Option<EditGuard<'_, P>>) {
+        choose: &mut Choose<'_, 'a, P>,
+    ) -> (SpaceWriteGuard<'a, P, D>, Option<EditGuard<'a, P>>) {
         const { assert!(!(D::Lock::DIVIDES && D::REMOVES_APART), "nobody looks for what leaves beyond a part") };
         let (write, edit) = self.lock.write_part(near, choose);
         (SpaceWriteGuard { space: self, write }, edit)

@@ -222,7 +222,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             return Ok(());
         }
         let page_offset = old.page_offset_of(part.start());
-        // Who holds what reaches a seam has joined the areas there.
+        // Who holds what reaches a seam has joined the areas there, or opened it.
         let flags = flags - AreaFlags::SEAMS;
         let view = AreaView { start: part.start(), end: part.end(), flags, page_offset, ..old };
         let translations = || {
@@ -231,7 +231,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             }
         };
         // Whoever finds the new rights then comes behind all of the call, which relies on no root any more.
-        let is_last = part.end() == range.end();
+        let is_last = part.end() == range.end() && !self.meets_bound(&range.addresses());
         if (old.start, old.end) == (view.start, view.end) && !self.may_join_a_neighbour(&view) {
             self.reflag_in_place((area, part), flags, is_last, translations);
         } else {
@@ -258,6 +258,9 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     ) -> Result<(), CallError> {
         let Some(part) = PageRange::between(view.start, view.end) else { return Ok(()) };
         let mut change = self.unprepared(part, None);
+        if !is_last {
+            change.note_followed();
+        }
         change.fill(Some(NewArea { view: *view, behind, join: Join::Allowed }))?;
         let nr_added = change.nr_added();
         if !self.may_add(nr_added) {
@@ -275,7 +278,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Says whether so many areas more may be made.
     fn may_add(self, nr_added: i64) -> bool {
         let (added, limit) = (nr_added.unsigned_abs(), self.limits.max_map_count);
-        nr_added <= 0 || self.is_allowed(|| self.at_most(Quantity::Areas) + added <= limit)
+        let has_room = || self.has_credit(Quantity::Areas, added) || self.at_most(Quantity::Areas) + added <= limit;
+        nr_added <= 0 || self.is_allowed(has_room)
     }
 
     /// Refuses a part that needs more areas than there may be. As Linux, which cuts one end after the other: one that

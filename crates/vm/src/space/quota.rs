@@ -110,7 +110,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Checks that an area more may be made as mmap and brk do it: Linux lets them exceed the limit by one.
     pub(super) fn check_new_area(&self) -> Result<(), CallError> {
         let limit = self.limits.max_map_count;
-        let is_allowed = self.is_allowed(|| self.at_most(Quantity::Areas) <= limit);
+        let is_allowed =
+            self.is_allowed(|| self.has_credit(Quantity::Areas, 1) || self.at_most(Quantity::Areas) <= limit);
         if is_allowed { Ok(()) } else { Err(CallError::TooManyAreas { limit }) }
     }
 }
@@ -129,7 +130,9 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         for entry in self.overlapping_with(range.numbers(), edit) {
             let flags = entry.area().flags();
             let is_cut_in_two = entry.start < range.start() && range.end() < entry.end;
-            if is_cut_in_two && !self.is_allowed(|| self.at_most(Quantity::Areas) < limit) {
+            if is_cut_in_two
+                && !self.is_allowed(|| self.has_credit(Quantity::Areas, 1) || self.at_most(Quantity::Areas) < limit)
+            {
                 return Err(CallError::TooManyAreas { limit });
             }
             if flags.contains(AreaFlags::SEALED) {

@@ -6,10 +6,11 @@
 //! that looks hold what they name, for reading.
 //!
 //! # Invariants
-//! * R1 parts that are held for writing are disjoint, and don't touch (`sync::RangeLock`).
+//! * R1 parts that two hold for writing are disjoint, and don't touch (`sync::RangeLock`).
 //! * R2 an area is changed, and freed, only by the holder of a part that has all of it, and all that touches it, as far
 //!   as its lane goes: so whoever holds an address of it, for reading too, keeps it and its neighbours in the lane as
-//!   they are, and what it has in common with one beyond the bound (N2 of `lane_rooms`).
+//!   they are, and what it has in common with one beyond the bound (N2 of `lane_rooms`). Of an area that he has beyond
+//!   a bound, a holder changes what it and its neighbour there are to each other, and nothing else (S4 of `seams`).
 //! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
 //!   ([`MapLock::edit`]), from the edit's preparation to the counters; the edit is of the version in force. Nobody
 //!   sleeps or waits for faults with it. Where mappings are spread, each lane has a table and an index (`lane_rooms`,
@@ -46,7 +47,7 @@
 use super::Space;
 use super::annex_edits::{Comes, MoveNodes};
 use super::editing::Editing;
-use super::fitting::Unfit;
+use super::fitting::{Fitted, Unfit};
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
@@ -60,7 +61,9 @@ use crate::system::System;
 use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 use faultless_platform::{Atomic, Ordering, mutant};
-use faultless_sync::{Claim, HeldRanges, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard, RwSemaphore};
+use faultless_sync::{
+    Choice, Choose, Claim, HeldRanges, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard, RwSemaphore,
+};
 
 /// See the module.
 ///
@@ -172,17 +175,19 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     }
 
     #[track_caller]
-    fn write_part(
-        &self,
+    fn write_part<'a>(
+        &'a self,
         near: VirtAddr,
-        choose: &mut dyn FnMut(&HeldRanges<'_, P>) -> Option<Claim>,
-    ) -> (RangeWriteGuard<'_, P, S>, Option<EditGuard<'_, P>>) {
-        let Some(lanes) = self.lanes() else { return self.lock.write_part(choose) };
+        choose: &mut Choose<'_, 'a, P>,
+    ) -> (RangeWriteGuard<'a, P, S>, Option<EditGuard<'a, P>>) {
+        let Some(lanes) = self.lanes() else { return self.lock.write_parts_of(&|| self.lock.parts(), choose) };
         // A CPU's range stays where it is: its table is looked for once.
         let cpus = lanes.parts_of_cpus(near.get());
-        let is_one = |part: &Claim| lanes.is_part_at(near.get(), &(part.start..part.end));
         let table = || cpus.unwrap_or_else(|| lanes.parts(near.get(), self.lock.parts()));
-        self.lock.write_part_of(&table, &mut |held| choose(held).filter(is_one))
+        self.lock.write_parts_of(&table, &mut |held, other| match choose(held, other) {
+            Choice::Part(part) if !lanes.is_part_at(near.get(), &(part.start..part.end)) => Choice::Everything,
+            chosen => chosen,
+        })
     }
 
     #[inline]
@@ -194,6 +199,10 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     #[track_caller]
     fn edit(&self, near: VirtAddr) -> Option<EditGuard<'_, P>> {
         self.is_divided().then(|| self.table_at(near).lock())
+    }
+
+    fn parts_at(&self, near: VirtAddr) -> Option<PartTableRef<'_, P>> {
+        Some(self.table_at(near))
     }
 
     #[inline]
@@ -247,7 +256,7 @@ impl Additions {
 }
 
 /// Says, under the lock of what is held, what a call is about and may add; nothing if it has to have everything.
-type Choose<'c, P> = dyn FnMut(&HeldRanges<'_, P>) -> Option<(PageRange, Additions)> + 'c;
+type Ask<'c, P> = dyn FnMut(&HeldRanges<'_, P>) -> Option<(PageRange, Additions)> + 'c;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks a range for changing it, with all that the change may touch; everything where the lock does not divide
@@ -273,20 +282,30 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn write_claimed(
         &self,
         (near, comes): (VirtAddr, Comes),
-        choose: &mut Choose<'_, P>,
+        choose: &mut Ask<'_, P>,
     ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
         let mut is_refused = false;
         let mut nodes = self.reserve_annex(near);
-        let (mut lane, mut unfit) = (None, None);
-        let (write, edit) = self.write_chosen(near, &mut |held| {
-            is_refused = false;
-            let (range, added) = choose(held)?;
+        let (mut lane, mut unfit, mut met, mut is_fitting) = (None, None, None, false);
+        let (write, edit) = self.write_chosen(near, &mut |held, other| {
+            (is_refused, met, unfit) = (false, None, None);
+            let Some((range, added)) = choose(held) else { return Choice::Everything };
             lane = self.own_lane(range.start().get(), held);
             let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
-            let claim = self.claim((near, held), (range, added, comes), part, (&mut nodes, &mut unfit));
+            let claim = self.claim((near, held, other), (range, added, comes), part, (&mut nodes, &mut unfit));
             is_refused = claim.is_none() && unfit.is_none();
-            claim
+            if unfit.as_ref().is_some_and(Unfit::is_mended) && !is_fitting {
+                is_fitting = self.lane_rooms().is_some_and(|lanes| lanes.annexes().begin_fitting());
+                return if is_fitting { Choice::Everything } else { Choice::Behind };
+            }
+            if let Some(Choice::Two(_, _, beyond)) = &claim {
+                met = Some((range.start().get().max(beyond.start), range.addresses()));
+            }
+            claim.unwrap_or(Choice::Everything)
         });
+        if let Some((bound, range)) = met.filter(|_| !write.is_whole()) {
+            write.permit().open_seam(VirtAddr::new(bound), &range);
+        }
         if is_refused {
             // Maybe by a limit that is near because of credits alone (C5 of `credits`).
             self.recall_credits();
@@ -294,22 +313,33 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if let Some(unfit) = unfit.filter(|_| write.is_whole()) {
             self.make_fit(write.permit(), &unfit);
         }
+        if is_fitting && let Some(lanes) = self.lane_rooms() {
+            lanes.annexes().end_fitting();
+        }
         (write, edit.map(|lock| Editing::new(lock, lane)))
     }
 
     /// Returns what a change of a range claims, which has `part`, if no limit is near (R2, R6); under the table's lock.
-    fn claim(
-        &self,
-        (near, held): (VirtAddr, &HeldRanges<'_, P>),
+    fn claim<'a>(
+        &'a self,
+        (near, held, other): (VirtAddr, &HeldRanges<'_, P>, Option<HeldRanges<'a, P>>),
         (range, added, comes): (PageRange, Additions, Comes),
         part: Range<u64>,
         (nodes, unfit): (&mut Option<MoveNodes<'_, P>>, &mut Option<Unfit>),
-    ) -> Option<Claim> {
+    ) -> Option<Choice<'a, P>> {
         if self.has_credits() {
             *unfit = None;
-            let fitted = self.fit_part((near, range, comes), held, part, nodes);
-            let Range { start, end } = fitted.map_err(|cause| *unfit = Some(cause)).ok()?;
-            return self.claim_credits(&added).then_some(Claim { start, end, ..Claim::default() });
+            let fitted = self.fit_part((near, range, comes), (held, other), part, nodes);
+            let claim = |Range { start, end }| Claim { start, end, ..Claim::default() };
+            return match fitted.map_err(|cause| *unfit = Some(cause)).ok()? {
+                Fitted::Inside(part) => self.claim_credits(&added).then_some(Choice::Part(claim(part))),
+                Fitted::Both(part, table, beyond) => {
+                    // An open seam is one area more.
+                    let added = Additions { areas: added.areas + 1, ..added };
+                    self.claim_credits(&added).then_some(Choice::Two(claim(part), table, beyond))
+                }
+                Fitted::Later(table) => Some(Choice::Again(table)),
+            };
         }
         let (nr_added, bytes_added) = (added.areas, added.bytes);
         let (nr_areas, most) = (self.nr_areas() + nr_added, self.limits.max_map_count);
@@ -324,7 +354,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return None;
         }
         let Range { start, end } = part;
-        Some(Claim { start, end, nr_added, bytes_added })
+        Some(Choice::Part(Claim { start, end, nr_added, bytes_added }))
     }
 
     /// Returns a range and the areas that overlap or touch it, as one; under the table's lock.

@@ -11,12 +11,16 @@
 //! are a *chain*.
 //!
 //! # Invariants
-//! * S1 seams come and go with everything held; they lie at bounds of annexes.
+//! * S1 seams come and go with everything held, or by who has parts on both sides (S4); they lie at bounds of annexes.
 //! * S2 both sides of a seam are private memory without an object, alike in all that keeps neighbours apart; both have
 //!   the same root, or none.
 //! * S3 of both sides, the lower one alone counts as an area.
-//! * S4 a change that reaches a seam is made with everything held, and joins both sides first ([`Space::join_seams`]).
-//!   So calls, which know nothing of seams, meet none at the bounds of what they change.
+//! * S4 calls, which know nothing of seams, meet none at the bounds of what they change. Who has everything joins both
+//!   sides first ([`Space::join_seams`]). Who reaches one bound from inside a lane has, besides his part, all of the
+//!   area beyond: he opens the seam ([`WritePermit::open_seam`]), so that the sides are areas of their own, and joins
+//!   nothing across the bound; at the call's end he makes a seam if what touches there is one
+//!   ([`WritePermit::cut_seams`]). He only does so where all areas concerned have one root, or none has, which is
+//!   pinned until the end; what is new at the bound is pinned from its beginning. Else he has everything.
 //! * S5 an area of a chain without a root gets one with everything held, when the chain has become one area
 //!   ([`Space::root_chains`]): a fault without the lock gives it none, and no call joins it with an area that has a
 //!   root, or may get one before the call ends.
@@ -29,10 +33,15 @@
 //! | two CPUs store to a chain without a root for the first time | one after the other, with everything held; the second finds the first one's root |
 //! | a call with a part joins an area of a chain that has no root with a neighbour that gets one | the absence of the neighbour's is pinned with the part, under the table's lock; if it has one, the call has everything |
 //! | calls in two lanes change areas on both sides of a seam | neither reaches it, and what they change lies in the lane: bounds other than the seam's, and areas other than these two |
-//! | a fault looks for the root of a neighbour beyond a bound, whose lane's calls change it | it looks in an RCU section; where both touch, neither rights nor content change but with everything held |
+//! | two calls reach one bound, from both sides or from one | each has parts on both sides (S4), so one comes after the other |
+//! | a fault reads the flags of an area whose seam is opened or made | both leave rights and content as they are; its root is there, or pinned, and who would give it one under the lock waits for the part |
+//! | somebody lists or counts while a seam is open | with everything held, so before or behind the call |
+//! | the limit of areas, while a seam is open | the area more is claimed with the parts |
+//! | a fault looks for the root of a neighbour beyond a bound, whose lane's calls change it | it looks in an RCU section. Where both touch, rights and content change by who has everything, or both sides: he keeps a fault under the lock out of the own area, and one without the lock leaves such a first root to the lock |
 //! | no memory for joining | both sides become areas of their own, as on Linux, where a join that finds no memory is left out |
 
-use super::change::{Join, NewArea};
+use super::annexes::GRANULE_BYTES;
+use super::change::{Counted, Join, NewArea, Sizes};
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, SpaceWriteGuard, WritePermit};
 use super::{AreaAt, EVERYTHING, Space};
@@ -44,8 +53,6 @@ use crate::error::CallError;
 use crate::system::System;
 use core::ops::Range;
 
-/// Bounds that a call cuts areas at, at most; both sides of a seam are one each.
-const MOST_CUT: usize = 16;
 /// What an area may be and allow that is cut at a seam.
 const CUTTABLE: AreaFlags = AreaFlags::RIGHTS
     .union(AreaFlags::ACCOUNT)
@@ -54,7 +61,8 @@ const CUTTABLE: AreaFlags = AreaFlags::RIGHTS
     .union(AreaFlags::MAYBE_GUARD)
     .union(AreaFlags::HUGE)
     .union(AreaFlags::NO_HUGE)
-    .union(AreaFlags::SEAMS);
+    .union(AreaFlags::SEAMS)
+    .union(AreaFlags::SEAM_OPEN);
 
 impl<P: System> AreaView<P> {
     /// Says whether the area is one of a chain, and has no root (S5).
@@ -63,12 +71,13 @@ impl<P: System> AreaView<P> {
         self.root == 0 && self.flags.intersects(AreaFlags::SEAMS)
     }
 
-    fn is_cuttable(&self) -> bool {
+    /// Says whether the area may be cut at a bound, and be one of a chain.
+    pub(super) fn is_cuttable(&self) -> bool {
         self.object.is_none() && self.content == Content::Zeros && CUTTABLE.contains(self.flags)
     }
 }
 
-impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Makes a seam of a bound that lies inside an area; says whether no area lies across it any more. The caller has
     /// everything.
     pub(super) fn cut_seam(self, bound: u64) -> Result<bool, CallError> {
@@ -85,12 +94,17 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         Ok(true)
     }
 
-    /// Makes seams of the bounds of annexes in a range, or at its ends, that an area has come to lie across: whoever
-    /// reached them has everything, and the next one need not. Called at the end of a call; where it is not, the next
-    /// call about that area cuts it (`fitting`).
+    /// Makes seams of the bounds of annexes in a range, or at its ends, that an area has come to lie across, if the
+    /// caller has everything, so that the next one need not; where it is not called, the next call about that area cuts
+    /// it (`fitting`). Who has parts on both sides of a bound must call it at the end: he closes what he has opened.
     #[inline]
     pub(super) fn cut_seams(self, range: &Range<VirtAddr>) {
-        if D::Lock::DIVIDES && !self.lock.is_divided() {
+        if !D::Lock::DIVIDES {
+            return;
+        }
+        if self.lock.is_divided() {
+            self.bounds_met(range).for_each(|bound| self.close_seam(bound, range));
+        } else {
             self.cut_seams_of_all(range);
         }
     }
@@ -98,11 +112,111 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     fn cut_seams_of_all(self, range: &Range<VirtAddr>) {
         let Some(lanes) = self.lane_rooms() else { return };
         let bounds = || lanes.annexes().bounds_reached(&(range.start.get()..range.end.get()));
-        if (1..=MOST_CUT).contains(&bounds().take(MOST_CUT + 1).count()) {
+        if bounds().next().is_some() {
             // What could not be cut is left to the next call about it.
             bounds().for_each(|bound| _ = self.cut_seam(bound));
             lanes.look_for_crossing(&self.index);
         }
+    }
+
+    /// Returns the bounds of lanes at the ends of a range, which the holder of parts on both sides meets.
+    #[inline]
+    fn bounds_met(self, range: &Range<VirtAddr>) -> impl Iterator<Item = VirtAddr> + use<'g, P, D> {
+        let ends = [range.start, range.end];
+        let may_be = |bound: &VirtAddr| bound.get().is_multiple_of(GRANULE_BYTES);
+        let is_one = move |bound: &VirtAddr| self.lane_rooms().is_some_and(|lanes| lanes.is_bound(bound.get()));
+        ends.into_iter().filter(may_be).filter(is_one)
+    }
+
+    /// Says whether a range, of which the caller has a part, meets a bound of its lane: then he has what lies beyond,
+    /// too, and whether that is one with what he makes is decided at the call's end.
+    #[inline]
+    pub(super) fn meets_bound(self, range: &Range<VirtAddr>) -> bool {
+        D::Lock::DIVIDES && self.lock.is_divided() && self.bounds_met(range).next().is_some()
+    }
+
+    /// Returns the areas that touch at a bound.
+    fn sides(self, bound: VirtAddr) -> Option<[AreaAt<'g, P, D>; 2]> {
+        let (lower, upper) = (self.containing(bound - 1)?, self.containing(bound)?);
+        (lower.end == bound && upper.start == bound).then_some([lower, upper])
+    }
+
+    /// Returns the area beyond a bound that an end of a range meets.
+    fn beyond(self, bound: VirtAddr, range: &Range<VirtAddr>) -> Option<AreaAt<'g, P, D>> {
+        match bound == range.start {
+            true => self.containing(bound - 1).filter(|lower| lower.end == bound),
+            false => self.containing(bound).filter(|upper| upper.start == bound),
+        }
+    }
+
+    /// Lets the sides of a seam, if there is one at a bound, be areas of their own until the end of the call. The
+    /// caller has parts of both, of all that they are in their lanes, and a lock of edits.
+    pub(super) fn open_seam(self, bound: VirtAddr, range: &Range<VirtAddr>) {
+        let Some([lower, upper]) = self.sides(bound) else { return };
+        if upper.area().flags().contains(AreaFlags::SEAM_BELOW) {
+            self.note_sides([lower, upper], |flags, seam| flags - seam, -1);
+            self.mark_beyond(bound, range, |flags| flags | AreaFlags::SEAM_OPEN);
+        }
+    }
+
+    /// Notes that what comes in a range may be joined with what it touches: at a bound that is done at the call's end.
+    #[inline]
+    pub(super) fn note_joins(self, range: &Range<VirtAddr>) {
+        if D::Lock::DIVIDES && self.lock.is_divided() {
+            for bound in self.bounds_met(range) {
+                self.mark_beyond(bound, range, |flags| flags | AreaFlags::SEAM_OPEN);
+            }
+        }
+    }
+
+    /// Lets what touches at an address stay apart, as on Linux, which cuts there although the call fails then.
+    pub(super) fn keep_apart(self, address: VirtAddr) {
+        if self.meets_bound(&(address..address)) {
+            for range in [address..address + 1, address - 1..address] {
+                self.mark_beyond(address, &range, |flags| flags - AreaFlags::SEAM_OPEN);
+            }
+        }
+    }
+
+    fn mark_beyond(self, bound: VirtAddr, range: &Range<VirtAddr>, change: impl FnOnce(AreaFlags) -> AreaFlags) {
+        if let Some(beyond) = self.beyond(bound, range) {
+            beyond.area().set_flags(change(beyond.area().flags()));
+        }
+    }
+
+    /// Makes a seam of a bound where one was opened, or a change was made since, if what touches there is one. The
+    /// caller is that of [`WritePermit::open_seam`], without the lock.
+    fn close_seam(self, bound: VirtAddr, range: &Range<VirtAddr>) {
+        let Some(beyond) = self.beyond(bound, range) else { return };
+        let is_open = beyond.area().flags().contains(AreaFlags::SEAM_OPEN);
+        self.mark_beyond(bound, range, |flags| flags - AreaFlags::SEAM_OPEN);
+        let Some(sides) = self.sides(bound).filter(|_| is_open) else { return };
+        let [lower, upper] = sides.map(|side| side.area().view_pinned());
+        if !lower.is_cuttable() || !upper.is_cuttable() || !lower.joins(&upper) {
+            debug_assert!(!lower.joins(&upper), "`fitting` lets none come that may not be cut");
+            return;
+        }
+        for (side, root) in sides.into_iter().zip([upper.root, lower.root]) {
+            // What is new has no root, and is pinned: it gets that of the whole.
+            _ = if root == 0 { 0 } else { side.area().root_or_set(|| root) };
+        }
+        let edit = self.lock.edit(bound);
+        self.note_sides(sides, |flags, seam| flags | seam, 1);
+        drop(edit);
+    }
+
+    /// Changes what the sides of a bound are to each other. Faults may look on: what they read of flags else stays.
+    fn note_sides(self, sides: [AreaAt<'_, P, D>; 2], change: fn(AreaFlags, AreaFlags) -> AreaFlags, added: i64) {
+        let mut counted = Counted { before: Sizes::default(), after: Sizes::default() };
+        for (side, seam) in sides.into_iter().zip([AreaFlags::SEAM_ABOVE, AreaFlags::SEAM_BELOW]) {
+            let (old, bytes) = (side.area().flags(), side.end - side.start);
+            let new = change(old, seam);
+            counted.before.add(old, bytes);
+            counted.after.add(new, bytes);
+            side.area().set_flags(new);
+        }
+        self.count(&counted);
+        self.note_seams(added);
     }
 
     /// Joins what a seam keeps apart, if there is one at a bound. The caller has everything.
@@ -193,6 +307,14 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     /// Says whether an area that overlaps a range is of a chain that has no root.
     pub(super) fn has_chain_without_root(self, range: &Range<VirtAddr>) -> bool {
         self.overlapping(range.clone()).any(|entry| entry.area().view().lacks_root_of_chain())
+    }
+
+    /// Says whether areas that overlap a range have different roots, or some have none. If none has, nobody gives them
+    /// any until the caller lets go of them.
+    pub(super) fn have_several_roots(self, range: &Range<VirtAddr>) -> bool {
+        let mut roots = self.overlapping(range.clone()).map(|entry| entry.area().view_pinned().root);
+        let first = roots.next();
+        roots.any(|root| Some(root) != first)
     }
 
     /// Says whether of the areas that overlap a range some have roots, and others are of a chain without one. If none

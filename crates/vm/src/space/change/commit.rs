@@ -217,6 +217,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     #[inline(always)]
     fn account(&self) {
+        if self.may_join {
+            self.space.note_joins(&self.range.addresses());
+        }
         self.space.count(&Counted { before: self.before, after: self.sizes() });
     }
 }

@@ -26,8 +26,10 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Says whether an area that becomes `view` might be joined with a neighbour, as far as flags say: if so, a change
     /// finds out.
     pub(in crate::space) fn may_join_a_neighbour(self, view: &AreaView<P>) -> bool {
-        let below = self.last_starting_before(view.start).filter(|below| below.end == view.start);
-        let above = self.first_ending_after(view.end).filter(|above| above.start == view.end);
+        let Some(range) = PageRange::between(view.start, view.end) else { return false };
+        let [below, above] = self.around_in_lane(range);
+        let below = below.filter(|below| below.end == view.start);
+        let above = above.filter(|above| above.start == view.end);
         let differs = AreaFlags::all() - AreaFlags::IGNORED_BY_JOINS;
         let has_its_flags = |neighbour: AreaAt<'_, P, D>| !(neighbour.area().flags() ^ view.flags).intersects(differs);
         below.is_some_and(has_its_flags) || above.is_some_and(has_its_flags)
@@ -54,6 +56,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         D::await_faults(&self, range.addresses());
         let counted = Counted { before: sizes_of(area.flags(), range), after: sizes_of(flags, range) };
         area.set_flags(flags);
+        self.note_joins(&range.addresses());
         if counted.before != counted.after {
             let _edit = self.lock.edit(range.start());
             self.count(&counted);

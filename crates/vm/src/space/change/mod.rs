@@ -157,6 +157,10 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     moves_bounds_alone: bool,
     /// Whether its call relies on the absence of roots no longer when the change ends (I4 of `area`).
     is_the_calls_last: bool,
+    /// Whether its call goes on to rely on that: what it makes is pinned from its beginning.
+    is_followed: bool,
+    /// Whether what comes may be joined with what it touches.
+    may_join: bool,
     /// The one area that takes part, if it is one.
     only: Option<AreaAt<'a, P, D>>,
     before: Sizes,
@@ -246,6 +250,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             may_be_in_use: true,
             moves_bounds_alone: false,
             is_the_calls_last: false,
+            is_followed: false,
+            may_join: false,
             only: None,
             before: Sizes::default(),
         }
@@ -262,6 +268,11 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// Says that its call decides nothing more by roots: when the change ends, faults may give its areas roots again.
     pub(super) fn note_last_of_call(&mut self) {
         self.is_the_calls_last = true;
+    }
+
+    /// Says that its call makes another change, which relies on the absence of roots.
+    pub(super) fn note_followed(&mut self) {
+        self.is_followed = true;
     }
 
     /// Says that each address has a like area before and after the change. No fault gives those areas roots meanwhile:

@@ -13,7 +13,9 @@ use crate::space::AreaAt;
 use crate::space::editing::Editing;
 use crate::space::lane_rooms::Edited;
 use crate::space::map_lock::MapLock;
+use crate::space::permit::WritePermit;
 use crate::system::System;
+use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::OutOfFrames;
 use faultless_platform::mutant;
@@ -51,9 +53,9 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn plan(&mut self, new: Option<NewArea<P>>) -> Result<Count, OutOfFrames> {
         let (permit, range) = (self.space, self.range);
         let around = permit.around(range, self.edit_had());
-        let (below, above) = match &around {
-            Some(around) => (around.below.map(AreaAt::new), around.above.map(AreaAt::new)),
-            None => (permit.last_starting_before(range.start()), permit.first_ending_after(range.end())),
+        let [below, above] = match &around {
+            Some(around) => [around.below.map(AreaAt::new), around.above.map(AreaAt::new)],
+            None => permit.around_in_lane(range),
         };
         let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
         let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
@@ -141,6 +143,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
         P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), TouchKind::Write);
+        if self.is_followed || self.space.meets_bound(&(view.start..view.end)) {
+            // SAFETY: just written, and still ours.
+            unsafe { area.as_ref() }.pinned_root();
+        }
         if P::WATCHED {
             // SAFETY: just written, and still ours.
             let area = unsafe { area.as_ref() };
@@ -152,6 +158,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 
     /// Puts the new area between its neighbours, joined with them where they allow it.
     fn place(&mut self, new: NewArea<P>) -> Result<(), OutOfFrames> {
+        self.may_join = new.join == Join::Allowed;
         let [left, _, right] = &mut self.pieces;
         let may_join_below = matches!(new.join, Join::Allowed | Join::Below);
         let may_join_above = matches!(new.join, Join::Allowed | Join::Above);
@@ -251,6 +258,19 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn nr_levels(&self) -> usize {
         let _beside = self.space.look_beside();
         self.space.nr_index_levels(self.span.0)
+    }
+}
+
+impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// Returns the last area that starts below a range, and the first one that ends behind it; of who has a part, only
+    /// such as lie in the range's lane: with what lies beyond a bound nothing is joined here (`space::seams`).
+    pub(super) fn around_in_lane(self, range: PageRange) -> [Option<AreaAt<'g, P, D>>; 2] {
+        let around = [self.last_starting_before(range.start()), self.first_ending_after(range.end())];
+        if !self.meets_bound(&range.addresses()) {
+            return around;
+        }
+        let Range { start, end } = self.lane_bounds(range.start().get());
+        around.map(|entry| entry.filter(|entry| (start..end).contains(&entry.start.get())))
     }
 }
 
