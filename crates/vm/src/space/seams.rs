@@ -124,7 +124,10 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     fn bounds_met(self, range: &Range<VirtAddr>) -> impl Iterator<Item = VirtAddr> + use<'g, P, D> {
         let ends = [range.start, range.end];
         let may_be = |bound: &VirtAddr| bound.get().is_multiple_of(GRANULE_BYTES);
-        let is_one = move |bound: &VirtAddr| self.lane_rooms().is_some_and(|lanes| lanes.is_bound(bound.get()));
+        let is_one = move |bound: &VirtAddr| {
+            // Others have everything at the bounds of CPUs' ranges.
+            self.lane_rooms().is_some_and(|lanes| lanes.annexes().nr() != 0 && lanes.is_bound(bound.get()))
+        };
         ends.into_iter().filter(may_be).filter(is_one)
     }
 
