@@ -86,8 +86,8 @@ pub enum Choice<'a, P: Processor> {
     Behind,
 }
 
-/// Says what a writer asks for, under the lock of its table, and with another table's lock if it chose
-/// [`Choice::Again`] before.
+/// Says what a writer asks for: called by [`RangeLock::write_parts_of`] under the lock of the writer's table, and with
+/// another table's lock if it chose [`Choice::Again`] before.
 pub type Choose<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>) -> Choice<'a, P> + 'c;
 
 /// So many times a call comes behind somebody else; then it takes everything.

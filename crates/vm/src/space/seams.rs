@@ -135,7 +135,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// too, and whether that is one with what he makes is decided at the call's end.
     #[inline]
     pub(super) fn meets_bound(self, range: &Range<VirtAddr>) -> bool {
-        D::Lock::DIVIDES && self.lock.is_divided() && self.bounds_met(range).next().is_some()
+        D::Lock::DIVIDES && self.bounds_met(range).next().is_some() && self.lock.is_divided()
     }
 
     /// Returns the areas that touch at a bound.
@@ -165,7 +165,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Notes that what comes in a range may be joined with what it touches: at a bound that is done at the call's end.
     #[inline]
     pub(super) fn note_joins(self, range: &Range<VirtAddr>) {
-        if D::Lock::DIVIDES && self.lock.is_divided() {
+        if self.meets_bound(range) {
             for bound in self.bounds_met(range) {
                 self.mark_beyond(bound, range, |flags| flags | AreaFlags::SEAM_OPEN);
             }
