@@ -125,8 +125,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let ends = [range.start, range.end];
         let may_be = |bound: &VirtAddr| bound.get().is_multiple_of(GRANULE_BYTES);
         let is_one = move |bound: &VirtAddr| {
-            // Others have everything at the bounds of CPUs' ranges.
-            self.lane_rooms().is_some_and(|lanes| lanes.annexes().nr() != 0 && lanes.is_bound(bound.get()))
+            // At the bounds of a CPU's range, or inside it, nobody has parts on both sides.
+            self.lane_rooms().is_some_and(|lanes| !lanes.is_cpus(bound.get()) && lanes.is_bound(bound.get()))
         };
         ends.into_iter().filter(may_be).filter(is_one)
     }
