@@ -106,6 +106,13 @@ pub struct Claim {
     pub bytes_added: u64,
 }
 
+impl Claim {
+    /// A range, and nothing else.
+    fn of(range: &Range<u64>) -> Self {
+        Self { start: range.start, end: range.end, ..Self::default() }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Read,
@@ -120,11 +127,7 @@ struct Part {
 
 impl Part {
     fn read(range: &Range<u64>) -> Self {
-        Self { mode: Mode::Read, ..Self::write(range) }
-    }
-
-    fn write(range: &Range<u64>) -> Self {
-        Self { claim: Claim { start: range.start, end: range.end, ..Claim::default() }, mode: Mode::Write }
+        Self { claim: Claim::of(range), mode: Mode::Read }
     }
 
     /// Says whether two parts may not be held at once.
@@ -348,17 +351,11 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
     fn enter_both(
         &mut self,
         part: &Part,
-        beyond: Option<(HeldRanges<'a, P>, Part)>,
+        (other, part_there): (&mut Self, Part),
     ) -> Result<Places<'a, P>, InTheWay<'a, P>> {
         let own = self.enter(part)?;
-        let Some((mut other, part)) = beyond else { return Ok(Places { own, beyond: None }) };
-        match other.enter(&part) {
-            Ok(place) => Ok(Places { own, beyond: Some(place) }),
-            Err(in_the_way) => {
-                own.empty();
-                Err(in_the_way)
-            }
-        }
+        let beyond = other.enter(&part_there).inspect_err(|_| own.empty())?;
+        Ok(Places { own, beyond: Some(beyond) })
     }
 
     /// Enters a part unless something is in the way; returns its place.
@@ -543,19 +540,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         if !self.may_be_divided() {
             return (self.write(), None);
         }
-        let wanted = &mut |held: &HeldRanges<'_, P>, other: Option<HeldRanges<'a, P>>| {
-            let part = |claim| Part { claim, mode: Mode::Write };
-            match choose(held, other) {
-                Choice::Everything => Err(Instead::Everything),
-                Choice::Part(claim) => Ok(Wish { part: part(claim), beyond: None }),
-                Choice::Two(claim, table, range) => {
-                    Ok(Wish { part: part(claim), beyond: Some((table, Part::write(&range))) })
-                }
-                Choice::Again(table) => Err(Instead::BothLocks(table)),
-                Choice::Behind => Err(Instead::Behind),
-            }
-        };
-        match self.soon_entered(&|| Some(place()), wanted) {
+        match self.soon_entered(&|| Some(place()), Mode::Write, choose) {
             Ok(Entered { parts, places, share, table }) => {
                 let guard = Guard::Share(share);
                 let part = Some((parts, places));
@@ -600,7 +585,7 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         place: &impl Fn() -> Option<PartTableRef<'a, P>>,
         range: Range<u64>,
     ) -> RangeReadGuard<'a, P, S> {
-        match self.soon_entered(place, &mut |_, _| Ok(Wish { part: Part::read(&range), beyond: None })) {
+        match self.soon_entered(place, Mode::Read, &mut |_, _| Choice::Part(Claim::of(&range))) {
             Ok(Entered { places, share, .. }) => RangeReadGuard { part: Some(places.own), _share: share },
             // It is not divided, and so a share is enough.
             Err(Some(share)) => RangeReadGuard { part: None, _share: share },
@@ -680,7 +665,8 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     fn soon_entered<'a>(
         &'a self,
         place: &impl Fn() -> Option<PartTableRef<'a, P>>,
-        wanted: &mut AskFor<'_, 'a, P>,
+        mode: Mode,
+        choose: &mut Choose<'_, 'a, P>,
     ) -> Result<Entered<'a, P, S>, Option<ReadGuard<'a, P, S>>> {
         let mut share = self.semaphore.read();
         if !self.is_divided() {
@@ -693,20 +679,27 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
             let parts = place().ok_or(None)?;
             let (mut table, beside) = self.locked(parts, other.take());
             if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
-                chosen = Some(wanted(&table, beside));
+                chosen = Some(choose(&table, beside));
             }
             // The choice may have moved its place to another table, as somebody else may have before we had the lock.
             if !mutant!(TableOfBefore, is_still(place, parts) => true) {
                 chosen = None;
                 continue;
             }
-            let in_the_way = match chosen.as_mut() {
-                None | Some(Err(Instead::Everything)) => return Err(None),
-                Some(Err(Instead::BothLocks(wanted))) => {
-                    other = Some(*wanted);
-                    None
+            let entered = match chosen.as_mut() {
+                None | Some(Choice::Everything) => return Err(None),
+                Some(Choice::Part(claim)) => {
+                    table.enter(&Part { claim: *claim, mode }).map(|own| Places { own, beyond: None })
                 }
-                Some(Err(Instead::Behind)) => {
+                Some(Choice::Two(claim, beyond, range)) => {
+                    table.enter_both(&Part { claim: *claim, mode }, (beyond, Part { claim: Claim::of(range), mode }))
+                }
+                Some(Choice::Again(wanted)) => {
+                    other = Some(*wanted);
+                    chosen = None;
+                    continue;
+                }
+                Some(Choice::Behind) => {
                     drop((table, share));
                     share = self.semaphore.read();
                     nr_behind += 1;
@@ -715,15 +708,16 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
                     }
                     continue;
                 }
-                Some(Ok(wish)) => match table.enter_both(&wish.part, wish.beyond.take()) {
-                    Ok(places) => return Ok(Entered { parts, places, share, table }),
-                    Err(in_the_way) => Some(in_the_way),
-                },
+            };
+            let InTheWay(slot, end) = match entered {
+                Ok(places) => return Ok(Entered { parts, places, share, table }),
+                Err(in_the_way) => in_the_way,
             };
             drop(table);
+            // With the other table's lock, if it came along.
+            chosen = mutant!(ChosenBeforeTheWait, None => chosen.filter(|choice| matches!(choice, Choice::Part(_))));
             let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + patience_ns::<P>());
-            let is_free = || in_the_way.as_ref().is_none_or(|InTheWay(slot, end)| slot.end() != *end);
-            if !P::spin_until_deadline(deadline_ns, is_free) {
+            if !P::spin_until_deadline(deadline_ns, || slot.end() != end) {
                 return Err(None);
             }
         }
@@ -764,24 +758,6 @@ fn patience_ns<P: Processor>() -> u64 {
 fn is_still<'a, P: Processor>(place: &impl Fn() -> Option<PartTableRef<'a, P>>, parts: PartTableRef<'a, P>) -> bool {
     place().is_some_and(|now| now.is_same(parts))
 }
-
-/// What somebody asks for: a part, and one in another table or not.
-struct Wish<'a, P: Processor> {
-    part: Part,
-    beyond: Option<(HeldRanges<'a, P>, Part)>,
-}
-
-/// What somebody wants who gets no part yet.
-enum Instead<'a, P: Processor> {
-    Everything,
-    /// That table's lock, too.
-    BothLocks(PartTableRef<'a, P>),
-    /// To come behind somebody.
-    Behind,
-}
-
-type Wanted<'a, P> = Result<Wish<'a, P>, Instead<'a, P>>;
-type AskFor<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>) -> Wanted<'a, P> + 'c;
 
 /// A part that was just entered; the table is locked still.
 struct Entered<'a, P: Processor, S: RwSemaphore<P>> {

@@ -203,13 +203,13 @@ impl<'a, P: System> Annexes<'a, P> {
     /// Notes that somebody waited for the rest's table where no annex may come any more; says whether it is time to
     /// begin anew. Under the lock of the rest's table.
     pub(super) fn note_crowd(self) -> bool {
-        // Relaxed, all: under that lock.
-        let (nr, class) = (self.words[CROWDED].load(Ordering::Relaxed) + 1, self.words[CLASS].load(Ordering::Relaxed));
+        // Relaxed, both: under that lock.
+        let nr = self.words[CROWDED].load(Ordering::Relaxed) + 1;
         self.words[CROWDED].store(nr, Ordering::Relaxed);
-        nr.is_power_of_two() && nr >= MOST_CROWDED && class < MOST_CLASSES
+        nr.is_power_of_two() && nr >= MOST_CROWDED && self.may_begin_anew()
     }
 
-    /// Says whether larger ones may come; to who has everything.
+    /// Says whether all may go for larger ones.
     pub(super) fn may_begin_anew(self) -> bool {
         // Relaxed: changed by who has everything.
         self.words[CLASS].load(Ordering::Relaxed) < MOST_CLASSES

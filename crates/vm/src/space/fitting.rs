@@ -5,12 +5,12 @@
 //! beyond (S4 of `seams`), or the call has everything. Whoever has everything because areas are in the way sees to it
 //! that the next call does not need to, as far as memory goes.
 
-use super::Space;
 use super::annex_edits::{Comes, Founded, MoveNodes};
 use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, WritePermit};
 use super::seams::Mixed;
+use super::{AreaAt, Space};
 use crate::addr::{PageRange, USER_END, VirtAddr};
 use crate::design::Design;
 use crate::system::System;
@@ -169,27 +169,26 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         // SAFETY: both lanes' locks of edits are had.
         let permit = unsafe { ReadPermit::assume(self) };
-        let crosses = |area: &Range<u64>, lane: &Range<u64>| area.start < lane.start || lane.end < area.end;
-        let area_at = |address| permit.containing(address).map(|entry| entry.start.get()..entry.end.get());
-        let around = VirtAddr::new(start.saturating_sub(1))..VirtAddr::new(end + 1);
         let crosses_far = if bound == start { bounds.end < part.end } else { part.start < bounds.start };
         if crosses_far {
             return Err(Unfit::Crossing(part.clone()));
         }
-        for (address, lane) in [(inside, bounds.clone()), (beyond, lanes.bounds(beyond.get()))] {
-            if let Some(area) = area_at(address).filter(|area| crosses(area, &lane)) {
+        let (lane, neighbour) = (lanes.bounds(beyond.get()), permit.containing(beyond));
+        let addresses = |entry: AreaAt<'_, P, D>| entry.start.get()..entry.end.get();
+        let crosses = |area: &Range<u64>, lane: &Range<u64>| area.start < lane.start || lane.end < area.end;
+        for (entry, lane) in [(permit.containing(inside), bounds), (neighbour, &lane)] {
+            if let Some(area) = entry.map(addresses).filter(|area| crosses(area, lane)) {
                 return Err(Unfit::Crossing(area));
             }
         }
         // What may be one with a neighbour that may be cut can be cut as well: a seam can be made in the end.
-        if permit.containing(beyond).is_some_and(|entry| !entry.area().view().is_cuttable()) {
+        if neighbour.is_some_and(|entry| !entry.area().view().is_cuttable()) {
             return Ok(None);
         }
-        if permit.have_several_roots(&around) {
+        if permit.have_several_roots(&(VirtAddr::new(start.saturating_sub(1))..VirtAddr::new(end + 1))) {
             return Err(Unfit::Mixed);
         }
-        let lane = lanes.bounds(beyond.get());
-        let area = area_at(beyond).unwrap_or(beyond.get()..beyond.get() + 1);
+        let area = neighbour.map_or(beyond.get()..beyond.get() + 1, addresses);
         let beyond =
             if bound == start { area.start.max(lane.start + 1)..bound } else { bound..area.end.min(lane.end - 1) };
         Ok(Some(Fitted::Both(own, held, beyond)))

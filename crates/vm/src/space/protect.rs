@@ -2,7 +2,6 @@
 
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
-use super::quantity::Quantity;
 use super::ranges::Additions;
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{AddressRange, PageRange, VirtAddr, page_ceil};
@@ -278,8 +277,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Says whether so many areas more may be made.
     fn may_add(self, nr_added: i64) -> bool {
         let (added, limit) = (nr_added.unsigned_abs(), self.limits.max_map_count);
-        let has_room = || self.has_credit(Quantity::Areas, added) || self.at_most(Quantity::Areas) + added <= limit;
-        nr_added <= 0 || self.is_allowed(has_room)
+        nr_added <= 0 || self.may_add_areas(added, limit)
     }
 
     /// Refuses a part that needs more areas than there may be. As Linux, which cuts one end after the other: one that

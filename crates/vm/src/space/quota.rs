@@ -107,12 +107,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if added / PAGE > limit_bytes / PAGE { Err(CallError::OverCommit { limit_bytes }) } else { Ok(()) }
     }
 
+    /// Says whether so many areas more may be made that there are as many as a limit at most.
+    pub(super) fn may_add_areas(&self, added: u64, limit: u64) -> bool {
+        let areas = Quantity::Areas;
+        self.is_allowed(|| self.has_credit(areas, added) || self.at_most(areas) + added <= limit)
+    }
+
     /// Checks that an area more may be made as mmap and brk do it: Linux lets them exceed the limit by one.
     pub(super) fn check_new_area(&self) -> Result<(), CallError> {
         let limit = self.limits.max_map_count;
-        let is_allowed =
-            self.is_allowed(|| self.has_credit(Quantity::Areas, 1) || self.at_most(Quantity::Areas) <= limit);
-        if is_allowed { Ok(()) } else { Err(CallError::TooManyAreas { limit }) }
+        if self.may_add_areas(0, limit) { Ok(()) } else { Err(CallError::TooManyAreas { limit }) }
     }
 }
 
@@ -130,9 +134,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         for entry in self.overlapping_with(range.numbers(), edit) {
             let flags = entry.area().flags();
             let is_cut_in_two = entry.start < range.start() && range.end() < entry.end;
-            if is_cut_in_two
-                && !self.is_allowed(|| self.has_credit(Quantity::Areas, 1) || self.at_most(Quantity::Areas) < limit)
-            {
+            if is_cut_in_two && !self.may_add_areas(1, limit) {
                 return Err(CallError::TooManyAreas { limit });
             }
             if flags.contains(AreaFlags::SEALED) {

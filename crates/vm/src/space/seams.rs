@@ -42,6 +42,7 @@
 
 use super::annexes::GRANULE_BYTES;
 use super::change::{Counted, Join, NewArea, Sizes};
+use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
 use super::permit::{ReadPermit, SpaceWriteGuard, WritePermit};
 use super::{AreaAt, EVERYTHING, Space};
@@ -119,14 +120,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         }
     }
 
-    /// Returns the bounds of lanes at the ends of a range, which the holder of parts on both sides meets.
+    /// Returns the bounds of lanes at the ends of a range, if the caller has a part: then he has one beyond, too.
     #[inline]
     fn bounds_met(self, range: &Range<VirtAddr>) -> impl Iterator<Item = VirtAddr> + use<'g, P, D> {
         let ends = [range.start, range.end];
-        let may_be = |bound: &VirtAddr| bound.get().is_multiple_of(GRANULE_BYTES);
+        let may_be = |bound: &VirtAddr| D::Lock::DIVIDES && bound.get().is_multiple_of(GRANULE_BYTES);
         let is_one = move |bound: &VirtAddr| {
             // At the bounds of a CPU's range, or inside it, nobody has parts on both sides.
-            self.lane_rooms().is_some_and(|lanes| !lanes.is_cpus(bound.get()) && lanes.is_bound(bound.get()))
+            let is_met = |lanes: &LaneRooms<P>| !lanes.is_cpus(bound.get()) && lanes.is_bound(bound.get());
+            self.lane_rooms().is_some_and(is_met) && self.lock.is_divided()
         };
         ends.into_iter().filter(may_be).filter(is_one)
     }
@@ -135,7 +137,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// too, and whether that is one with what he makes is decided at the call's end.
     #[inline]
     pub(super) fn meets_bound(self, range: &Range<VirtAddr>) -> bool {
-        D::Lock::DIVIDES && self.bounds_met(range).next().is_some() && self.lock.is_divided()
+        self.bounds_met(range).next().is_some()
     }
 
     /// Returns the areas that touch at a bound.
@@ -165,18 +167,16 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Notes that what comes in a range may be joined with what it touches: at a bound that is done at the call's end.
     #[inline]
     pub(super) fn note_joins(self, range: &Range<VirtAddr>) {
-        if self.meets_bound(range) {
-            for bound in self.bounds_met(range) {
-                self.mark_beyond(bound, range, |flags| flags | AreaFlags::SEAM_OPEN);
-            }
+        for bound in self.bounds_met(range) {
+            self.mark_beyond(bound, range, |flags| flags | AreaFlags::SEAM_OPEN);
         }
     }
 
     /// Lets what touches at an address stay apart, as on Linux, which cuts there although the call fails then.
     pub(super) fn keep_apart(self, address: VirtAddr) {
         if self.meets_bound(&(address..address)) {
-            for range in [address..address + 1, address - 1..address] {
-                self.mark_beyond(address, &range, |flags| flags - AreaFlags::SEAM_OPEN);
+            for side in [self.containing(address - 1), self.containing(address)].into_iter().flatten() {
+                side.area().set_flags(side.area().flags() - AreaFlags::SEAM_OPEN);
             }
         }
     }
