@@ -55,6 +55,8 @@ pub enum Flags {
     Whose,
     /// pagefaults'.
     PageFaults,
+    /// fork's.
+    Fork,
 }
 
 impl Flags {
@@ -74,6 +76,7 @@ impl Flags {
             Self::PageFaults => {
                 "--pattern sequential|random|stride=SIZE, --access read|write, --mapping private|shared, --region SIZE"
             }
+            Self::Fork => "--every DURATION|never, --low, --high, --region SIZE",
             Self::Ebizzy => "-m -M -t THREADS -n CHUNKS -s SIZE -T -R -p",
         }
     }
@@ -86,6 +89,7 @@ enum Kind {
     Corten(CortenAct),
     Ebizzy,
     Touching,
+    Forking,
     /// Replayed from a recording: no program over an address space.
     Recorded,
 }
@@ -253,12 +257,12 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "fork",
         about: "forks; the child stores to 16 of 64 pages and exits; waits for it",
-        operation: "a child",
+        operation: "a child; with --every a store",
         source: "lmbench and UnixBench have relatives",
         steps_per_timing: 1,
-        flags: Flags::None,
+        flags: Flags::Fork,
         pages: fork_pages,
-        kind: Kind::Alone(fork::worker),
+        kind: Kind::Forking,
     },
     Workload {
         name: "refpage",
@@ -321,8 +325,9 @@ fn ebizzy_chunk_pages(settings: &Settings) -> u64 {
     (settings.ebizzy.chunk_bytes.div_ceil(PAGE) + 2) * 129 / 128 + 1
 }
 
-fn fork_pages(_settings: &Settings) -> u64 {
-    2 * fork::DATA_PAGES + 2 * FEW_PAGES
+/// A worker's data and its child's; what all share is not a worker's.
+fn fork_pages(settings: &Settings) -> u64 {
+    if settings.fork_every.is_some() { 2 * FEW_PAGES } else { 2 * region_pages(settings) }
 }
 
 /// What shows most in about a minute.
@@ -340,6 +345,7 @@ impl Workload {
         match self.flags {
             Flags::MmapTouch => mmap_touch::REGION_BYTES,
             Flags::Refpage => refpage::REGION_BYTES,
+            Flags::Fork => fork::REGION_BYTES,
             _ => 128 << 20,
         }
     }
@@ -370,7 +376,8 @@ impl Spec {
             | Flags::Refpage
             | Flags::MmapTouch
             | Flags::Whose
-            | Flags::PageFaults => cpus,
+            | Flags::PageFaults
+            | Flags::Fork => cpus,
         }
     }
 
@@ -378,6 +385,8 @@ impl Spec {
     pub fn pages_shared(&self) -> u64 {
         match self.workload.flags {
             Flags::Ebizzy => self.settings.ebizzy.nr_chunks * ebizzy_chunk_pages(&self.settings) + FEW_PAGES,
+            // What the others store to while a child is there is copied.
+            Flags::Fork if self.settings.fork_every.is_some() => 2 * region_pages(&self.settings),
             Flags::None
             | Flags::Region
             | Flags::Contention
@@ -386,7 +395,8 @@ impl Spec {
             | Flags::Refpage
             | Flags::MmapTouch
             | Flags::Whose
-            | Flags::PageFaults => 0,
+            | Flags::PageFaults
+            | Flags::Fork => 0,
         }
     }
 
@@ -405,6 +415,7 @@ impl Spec {
             Kind::Alone(make) => Box::new(Alone { settings: &self.settings, make }),
             Kind::Corten(act) => Box::new(corten::prepare::<P>(act, &self.settings, space, team)?),
             Kind::Ebizzy => Box::new(ebizzy::prepare(&self.settings, space)?),
+            Kind::Forking => Box::new(fork::Forking::prepare(&self.settings, space)?),
             Kind::Touching => Box::new(mmap_touch::Touching::new(&self.settings)),
             Kind::Recorded => return Err(Refused::Call { call: "a recorded workload's program", errno: NO_SUCH_CALL }),
         })

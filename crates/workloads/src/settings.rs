@@ -29,6 +29,8 @@ pub struct Settings {
     pub whose: Whose,
     /// pagefaults' flags.
     pub pagefaults: PageFaults,
+    /// Whether one thread forks beside the others, and how often (fork's `--every`).
+    pub fork_every: Option<Every>,
 }
 
 impl Default for Settings {
@@ -43,6 +45,7 @@ impl Default for Settings {
             mmap_touch: MmapTouch::default(),
             whose: Whose::default(),
             pagefaults: PageFaults::default(),
+            fork_every: None,
         }
     }
 }
@@ -99,6 +102,15 @@ pub enum Protects {
     Inside,
     /// In a table of its own.
     Outside,
+}
+
+/// How often a thread forks beside others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// Not at all.
+    Never,
+    /// Whenever so many ns have passed since it last did.
+    Ns(u64),
 }
 
 /// ebizzy's flags.

@@ -6,8 +6,8 @@
 
 use crate::registry::{self, Flags, Workload};
 use crate::settings::{Access, Refpage, Touch, Variant};
-use crate::settings::{AccessKind, Contention, Ebizzy, Mapping, Pattern, Protects, Settings, Whose};
-use crate::{mmap_touch, refpage};
+use crate::settings::{AccessKind, Contention, Ebizzy, Every, Mapping, Pattern, Protects, Settings, Whose};
+use crate::{fork, mmap_touch, refpage};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -78,6 +78,8 @@ const MAPPING: &str = "private or shared";
 const PROTECT: &str = "inside or outside";
 /// What refpage's flags take.
 const VARIANT: &str = "anon, memset, refpage or pattern";
+/// What fork's flag takes.
+const EVERY: &str = "never, or a duration from 1us to 1000s, such as 1ms";
 const TOUCH: &str = "one, half, all, 1% to 100%, or renderer";
 /// The largest size.
 const SIZE_MOST: u64 = 1 << 44;
@@ -101,6 +103,7 @@ impl Spec {
             Flags::MmapTouch => spec.read_mmap_touch(rest),
             Flags::Whose => spec.read_whose(rest),
             Flags::PageFaults => spec.read_pagefaults(rest),
+            Flags::Fork => spec.read_fork(rest),
         }?;
         Ok(spec)
     }
@@ -134,6 +137,34 @@ impl Spec {
                 other => others.push(other),
             }
         }
+        self.read_region(others.into_iter())
+    }
+
+    fn read_fork<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+        let (mut others, mut is_placed) = (Vec::new(), false);
+        while let Some(word) = words.next() {
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) => (flag, Some(value)),
+                None => (word, None),
+            };
+            match word {
+                "--low" => self.settings.contention = Contention::Low,
+                "--high" => self.settings.contention = Contention::High,
+                _ if flag != "--every" => others.push(word),
+                _ => {}
+            }
+            is_placed |= ["--low", "--high"].contains(&word);
+            if flag != "--every" {
+                continue;
+            }
+            let value = value.or_else(|| words.next()).unwrap_or_default();
+            self.settings.fork_every = Some(every(value).ok_or_else(|| wrong(flag, value, EVERY))?);
+        }
+        let is_shared = self.settings.fork_every.is_some();
+        if is_placed && !is_shared {
+            return Err(SpecError::Contradiction("--low and --high are about the region of all: they go with --every"));
+        }
+        self.settings.region_bytes = if is_shared { fork::SHARED_REGION_BYTES } else { fork::REGION_BYTES };
         self.read_region(others.into_iter())
     }
 
@@ -344,6 +375,22 @@ fn touch(text: &str) -> Option<Touch> {
     }
 }
 
+/// Reads how often a thread forks.
+fn every(text: &str) -> Option<Every> {
+    if text == "never" {
+        return Some(Every::Never);
+    }
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let unit_ns = match &text[digits..] {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    let ns = text[..digits].parse::<u64>().ok()?.checked_mul(unit_ns)?;
+    (1_000..=1_000_000_000_000).contains(&ns).then_some(Every::Ns(ns))
+}
+
 fn wrong(flag: &str, value: &str, takes: &'static str) -> SpecError {
     SpecError::Value { flag: flag.to_string(), value: value.to_string(), takes }
 }
@@ -414,6 +461,12 @@ mod tests {
             ("pagefaults --access execute", "read or write"),
             ("pagefaults --mapping", "private or shared"),
             ("pagefaults --stride 8", "--pattern"),
+            ("fork --every", "never"),
+            ("fork --every 1", "1ms"),
+            ("fork --every 0ms", "1us"),
+            ("fork --every 9999999999999s", "1000s"),
+            ("fork --beside", "--region"),
+            ("fork --high", "--every"),
         ] {
             let said = Spec::parse(text).expect_err(text).to_string();
             assert!(said.contains(word), "{text}: {said}");
@@ -444,6 +497,16 @@ mod tests {
         assert_eq!(told(text).region_bytes, 1 << 20);
         assert_eq!(told("pagefaults --pattern=stride=8").pagefaults.pattern, Pattern::Stride(8));
         assert_eq!(told("pagefaults --pattern random").pagefaults.pattern, Pattern::Random);
+    }
+
+    #[test]
+    fn forks_flags_are_read() {
+        let told = |text| Spec::parse(text).map(|spec| (spec.settings.fork_every, spec.settings.region_bytes));
+        assert_eq!(told("fork"), Ok((None, 64 << 12)));
+        assert_eq!(told("fork --region 8M"), Ok((None, 8 << 20)));
+        assert_eq!(told("fork --every 1ms"), Ok((Some(Every::Ns(1_000_000)), 1 << 30)));
+        assert_eq!(Spec::parse("fork --high --every 5us").map(|spec| spec.settings.contention), Ok(Contention::High));
+        assert_eq!(told("fork --region=8M --every=never"), Ok((Some(Every::Never), 8 << 20)));
     }
 
     #[test]
