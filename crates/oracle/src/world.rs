@@ -215,6 +215,8 @@ fn limits(sequence: &Sequence, conditions: &Conditions) -> Limits {
     Limits {
         max_map_count,
         mmap_min_addr,
+        // The windows are small: where a design can share tables, it does here.
+        shared_table_bytes: 0,
         // A kernel's security modules keep what it chooses itself above their own limit.
         lowest_chosen: LOW_END,
         // The VM's space is as empty as the process: what the kernel counts outside the zones, the fillers count here.

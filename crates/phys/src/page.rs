@@ -118,6 +118,33 @@ impl<P: Platform> Page<P> {
         false
     }
 
+    /// Takes a reference beside one that the caller knows to be held, also beyond the limit of [`Page::try_get`]: for
+    /// whoever cannot fail. The count has room for twice as many, and each such reference stands in a table of its own.
+    ///
+    /// ```
+    /// # use faultless_phys::{Memory, Options};
+    /// # use faultless_platform::native::{HostRegion, Machine, Native};
+    /// # let (machine, region) = (Machine::new(1), HostRegion::reserve(8 << 20)?);
+    /// let options = Options { refcount_bits: 2, ..Options::default() };
+    /// # // SAFETY: the region is ours and outlives the memory.
+    /// let memory = unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), 1, options)? };
+    /// machine.attach(|| {
+    ///     let page = memory.page(memory.alloc()?);
+    ///     assert!(page.try_get() && page.try_get() && !page.try_get() && page.is_saturated());
+    ///     page.get_beside();
+    ///     assert_eq!(page.nr_references(), 4);
+    ///     Ok::<(), faultless_phys::OutOfFrames>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn get_beside(&self) {
+        if !self.state().is_uncounted() {
+            // Relaxed: the reference that is held keeps the frame.
+            self.references.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// See [`OwnedPage::put`].
     #[inline]
     pub(crate) fn put(&self) -> bool {

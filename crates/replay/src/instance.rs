@@ -25,6 +25,8 @@ pub(super) fn limits(recorded: &faultless_trace::Limits, plan: &Plan) -> Limits 
         address_space_bytes: u64::MAX,
         stack_bytes: recorded.stack_bytes.unwrap_or(u64::MAX),
         placement: PlacementPolicy::Linux,
+        // As the kernel's: after a fork each page's next store faults.
+        shared_table_bytes: u64::MAX,
         ..defaults
     }
 }

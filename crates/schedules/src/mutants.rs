@@ -213,6 +213,17 @@ pub const KNOWN_BUGS: &[KnownBug] = &[
         .rare(&["second"]),
     reviewed("a part's holder looks up without an RCU section", PutBack(M::PartLooksUnheld, "space::permit"))
         .rare(&["apart"]),
+    reviewed("a table that others have is taken", PutBack(M::SharedTableTaken, "translations::sharing"))
+        .rare(&["family"]),
+    reviewed("the way to a table is not shot down", PutBack(M::SharedTableUnflushed, "translations::sharing"))
+        .rare(&["stray"]),
+    reviewed(
+        "a shared page stays writable when its table is copied",
+        PutBack(M::SharedEntriesWritable, "translations::sharing"),
+    )
+    .rare(&["family"]),
+    reviewed("the parent stores through a shared table", PutBack(M::SharedTableWritable, "translations::sharing"))
+        .rare(&["family"]),
     reviewed("a child is listed before it is whole", PutBack(M::ChildListedEarly, "space::fork")),
     reviewed(
         "a visitor's reference brings a space back",

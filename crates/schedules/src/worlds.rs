@@ -33,6 +33,8 @@ pub struct World {
     pub is_moody: bool,
     /// How many pages a stack may grow, if there is one.
     pub stack_limit: Option<usize>,
+    /// Whether forks share tables, however little is mapped there, under designs that can.
+    pub shares_tables: bool,
     /// Whether mappings are spread, so that page 2 is the first of the last CPU's range.
     pub has_lanes: bool,
     /// Whether page 2 lies below all of these, where a lane of named addresses may begin.
@@ -62,6 +64,7 @@ const PLAIN: World = World {
     object_pages: 64,
     is_moody: false,
     stack_limit: None,
+    shares_tables: false,
     has_lanes: false,
     is_below_lanes: false,
     have_late_users: false,
@@ -119,6 +122,40 @@ pub static WORLDS: &[World] = &[
         prologue: "m0+s0+f",
         nr_pages: 1,
         menus: &["d0+f+c0+x", "s0+s0.1+l0+d0", "s0+s0.1+l0"],
+        ..PLAIN
+    },
+    World {
+        name: "family",
+        about: "a table that a parent and its children have, while all of them store, and children end",
+        weight: 3,
+        nr_pages: 4,
+        shares_tables: true,
+        prologue: "m2-3+s2+s3+f",
+        menus: &["f+x+c2+c3+f+x", "s2+s3+s2.1+l3", "s3+s2+l2+s3.1"],
+        likely: &[0, 1, 2],
+        warmth: [2, 2, 4],
+        ..PLAIN
+    },
+    World {
+        name: "heirs",
+        about: "calls about pages of a table that children have, too, beside stores",
+        weight: 2,
+        nr_pages: 4,
+        shares_tables: true,
+        prologue: "m2-3+s2+s3+f",
+        menus: &["f+d2+u3+m3+r2+w2+x+v2=1", "s2+l3+s3+f+d3", "l2+s3+s2+l3+c2"],
+        likely: &[0, 1, 2],
+        ..PLAIN
+    },
+    World {
+        name: "stray",
+        about: "a walk to a table that one thread's call leaves to a child, which stores there",
+        nr_pages: 4,
+        shares_tables: true,
+        prologue: "m2-3+s2",
+        menus: &["f+c2", "d3", "l2"],
+        likely: &[2, 0, 1],
+        warmth: [2, 2, 0],
         ..PLAIN
     },
     World {
@@ -581,13 +618,14 @@ impl World {
 
     /// Returns the limits of the world's spaces.
     pub fn limits(&self) -> Limits {
+        let shared_table_bytes = if self.shares_tables { 0 } else { Limits::default().shared_table_bytes };
         if !self.has_lanes {
-            return Limits::default();
+            return Limits { shared_table_bytes, ..Limits::default() };
         }
         let placement = if self.have_late_users { PlacementPolicy::Auto } else { PlacementPolicy::Spread };
         // The largest ranges of which three CPUs get one each, and one is nobody's, are 2^38 bytes long; or twice that.
         let mmap_base = if self.is_below_lanes { 10 << 38 } else { 5 << 38 };
-        Limits { placement, mmap_base, ..Limits::default() }
+        Limits { placement, mmap_base, shared_table_bytes, ..Limits::default() }
     }
 
     /// Returns the plain model of the world, before the prologue.

@@ -237,7 +237,7 @@ impl<'vm, D: Design<Native>> Thread<'_, 'vm, D> {
                 mmap_base: self.random.u64(1..64) << 30,
                 ..plain
             },
-            _ => plain,
+            _ => Limits { shared_table_bytes: self.length(), ..plain },
         }
     }
 

@@ -17,7 +17,7 @@
 //! * 3 a frame's references are the entries, objects and pins that hold it; entries hold none of an object's pages; the
 //!   zero page is never writable, and zero; a reference page is never counted and never writable, holds what it was
 //!   made with, and is there as long as a handle, an area or a pin refers to it; an area maps no page that nobody owns
-//!   but its own
+//!   but its own; a shared table has as many references as spaces have it, and holds each frame once
 //! * 4, 5 no TLB knows a translation stronger than the tables, of a space that is gone, or of a page whose shootdown
 //!   does not ask its CPU
 //! * 8 every frame is free or somebody's, and every area some space's, unless the design keeps it for readers
@@ -40,7 +40,8 @@ use crate::reference::Reference;
 use crate::system::System;
 use crate::translations::Instance;
 use crate::translations::counted::counted_entries;
-use crate::translations::table::Tables;
+use crate::translations::sharer::for_each_spare;
+use crate::translations::table::{Tables, is_shared};
 use crate::translations::tlb::{SpaceId, Translation};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -86,8 +87,10 @@ struct Census {
     in_use: Vec<bool>,
     /// Reference pages, and frames that pins hold without a count.
     uncounted: Vec<(Pfn, Uncounted)>,
-    /// Which frames are page tables of a tree.
+    /// Which frames are page tables of a tree, or put aside for one.
     tables: Vec<bool>,
+    /// How many spaces have each table that is shared.
+    sharers: Vec<u32>,
     /// Frames that private mappings may write, or have for themselves, and where.
     exclusive: Vec<(Pfn, u64)>,
     /// Areas of all spaces.
@@ -112,6 +115,7 @@ impl Census {
             in_use: alloc::vec![false; end],
             uncounted: Vec::new(),
             tables: alloc::vec![false; end],
+            sharers: alloc::vec![0; end],
             exclusive: Vec::new(),
             nr_areas: 0,
         }
@@ -135,6 +139,19 @@ impl Census {
 
     fn is_reference(&self, pfn: Pfn) -> bool {
         self.uncounted.contains(&(pfn, Uncounted::Reference))
+    }
+
+    /// Notes a table that others may have, too; says whether it is the first time. Its spares are tables as well.
+    fn note_shared<P: System>(&mut self, memory: &P::Frames, table: Pfn) -> bool {
+        let Some(nr_sharers) = self.sharers.get_mut(table.index()) else { return true };
+        *nr_sharers += 1;
+        if *nr_sharers != 1 {
+            return false;
+        }
+        for_each_spare::<P>(memory, table, &mut |spare| {
+            self.note_table(spare);
+        });
+        true
     }
 
     /// Notes a table; says whether it was none before.
@@ -190,8 +207,7 @@ pub unsafe fn invariants<P: System, D: Design<P>>(vm: &Vm<P, D>) -> Result<(), B
         let mut fact = None;
         vm.for_each_space(|space| {
             if space.id() == id {
-                let leaf = space.tables().walk(space.memory(), address);
-                let entry = leaf.map_or(Entry::EMPTY, |leaf| leaf.read(space.memory()));
+                let entry = space.translations.read(address);
                 fact = Some(Fact { entry, is_asked: space.lanes().reach(cpu, address) });
             }
         });
@@ -270,18 +286,30 @@ fn check_entries<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Re
     let (memory, tables) = (space.translations().memory(), &space.translations().tables);
     let mut result = Ok(());
     let mut resident = 0;
-    tables.for_each_mapped(memory, 0..USER_END, &mut |address, entry| {
-        resident += u64::from(entry.holds_frame());
-        if result.is_ok() {
-            result = check_entry(space, address, entry, census);
+    let mut shared = Vec::new();
+    tables.for_each_way(memory, 0..USER_END, &mut |_, upper, part| {
+        let is_first = !is_shared::<P>(upper) || census.note_shared::<P>(memory, upper.pfn());
+        if is_shared::<P>(upper) {
+            shared.push((upper.pfn(), is_first));
         }
+        Tables::<P>::for_each_reached(memory, upper, part, &mut |address, entry| {
+            resident += u64::from(entry.holds_frame());
+            if result.is_ok() {
+                result = check_entry(space, address, entry, census);
+            }
+            // One reference for all who have the table (S5 of `sharing`).
+            if is_first && entry.holds_reference() {
+                census.hold(entry.pfn());
+            }
+        });
+        result.is_ok()
     });
     result?;
     let rss = space.translations().resident.pages(memory);
     ensure!(1, resident == rss, "{resident} pages resident, rss says {rss}");
     let (mut twice, mut idle) = (None, None);
     tables.for_each_table(memory, &mut |span, table| {
-        if !census.note_table(table) {
+        if !shared.contains(&(table, false)) && !census.note_table(table) {
             twice = Some(table);
         }
         if table != tables.root() && !is_of_use(space, &span, table) {
@@ -353,9 +381,6 @@ fn check_entry<P: System>(
         ensure!(3, !entry.is_writable(), "{address:#x}: {}, which nobody owns, is writable", entry.pfn());
         ensure!(3, own == Some(entry.pfn()), "{address:#x} maps {}, its area's untouched page is {own:?}", entry.pfn());
         return Ok(());
-    }
-    if entry.holds_reference() {
-        census.hold(entry.pfn());
     }
     if !view.flags.contains(AreaFlags::SHARED) && (entry.is_writable() || entry.has(EntryFlags::EXCLUSIVE)) {
         ensure!(2, !entry.is_of_object(), "{address:#x} has {}, which is an object's, for itself", entry.pfn());
@@ -482,7 +507,15 @@ fn check_frame(census: &Census, frame: &faultless_phys::FrameInfo) -> Result<(),
                 frame.nr_references
             );
         }
-        Kind::Table => ensure!(8, census.tables[pfn.index()], "{pfn} is a page table of no tree"),
+        Kind::Table => {
+            ensure!(8, census.tables[pfn.index()], "{pfn} is a page table of no tree");
+            let (sharers, references) = (census.sharers[pfn.index()], frame.nr_references);
+            ensure!(
+                3,
+                sharers == 0 || sharers == references,
+                "table {pfn} counts {references} users, it has {sharers}"
+            );
+        }
         Kind::Reference => {
             ensure!(8, census.is_reference(pfn), "{pfn} is a reference page that nobody refers to");
             ensure!(3, !frame.is_counted && holds == 0, "{pfn} is a reference page that is counted");

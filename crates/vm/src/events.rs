@@ -62,6 +62,10 @@ events! {
     TlbMiss = "tlb_miss",
     /// Page tables freed because they were empty.
     TablesFreed = "tables_freed",
+    /// Leaf tables that fork let a child have, too.
+    TablesShared = "tables_shared",
+    /// Such tables that were copied, because one of those who had them changed an entry.
+    TablesCopied = "tables_copied",
     /// Faults answered by a signal.
     Signals = "signals",
     /// madvise calls that change nothing that a program can see.

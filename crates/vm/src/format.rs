@@ -23,12 +23,16 @@ use faultless_phys::Pfn;
 /// * T5 the hardware walks from an upper entry `table(pfn)` to the table at `pfn.address()`, for all accesses;
 ///   `decode(table(pfn))` is present, with `pfn`.
 /// * T6 `encode(entry) & !USED` is `encode` of the entry without `ACCESSED` and `DIRTY`.
+/// * T7 if `SHARES_TABLES`: by an upper entry `shared_table(pfn)` the hardware walks as by `table(pfn)`, and allows no
+///   store, whatever the entries below say; `decode(shared_table(pfn))` is present, with `pfn` and without `WRITE`, and
+///   `decode(table(pfn))` has `WRITE`.
 ///
 /// # Who calls what
 /// | callers | functions |
 /// |---|---|
 /// | every load and store of a leaf entry | `decode`, `encode` |
 /// | whoever links a table in | `table` |
+/// | fork, where a design shares tables, and whoever gets one of his own then | `shared_table`, where `SHARES_TABLES` holds |
 /// | compare-and-swaps beside the hardware, which sets these bits | `USED` |
 /// | a walk, from the root | `LEVELS` |
 ///
@@ -57,6 +61,13 @@ pub unsafe trait TableFormat: Send + Sync + 'static {
     fn decode(bits: u64) -> Entry;
     /// Returns the word for an upper entry.
     fn table(table: Pfn) -> u64;
+
+    /// Whether an upper entry can forbid stores to all that lies below it. Otherwise fork copies every table.
+    const SHARES_TABLES: bool = false;
+    /// Returns the word for an upper entry through which nothing is stored.
+    fn shared_table(table: Pfn) -> u64 {
+        Self::table(table)
+    }
 }
 
 /// The processor's own tables, four levels (Intel SDM volume 3A, section 4.5; AMD APM volume 2, section 5.3).
@@ -84,6 +95,13 @@ unsafe impl TableFormat for X86_64 {
     fn table(table: Pfn) -> u64 {
         Entry::table(table).bits()
     }
+
+    /// A store needs the right at every level (section 4.6).
+    const SHARES_TABLES: bool = true;
+
+    fn shared_table(table: Pfn) -> u64 {
+        Entry::table(table).without(EntryFlags::WRITE).bits()
+    }
 }
 
 /// Intel's extended page tables, four levels: guest-physical memory of a virtual machine (Intel SDM volume 3C, section
@@ -109,6 +127,8 @@ impl Ept {
     const EXECUTE: u64 = 1 << 2;
     const WRITE_BACK: u64 = 6 << 3;
     const FRAME: u64 = 0x000f_ffff_ffff_f000;
+    /// What `WRITE` says of entries that are not present, too.
+    const SOFT_WRITE: u64 = 1 << 54;
 
     /// Where each flag stands that is one bit here, too.
     const BITS: [(EntryFlags, u64); 14] = [
@@ -118,7 +138,7 @@ impl Ept {
         (EntryFlags::GUARD, 1 << 11),
         (EntryFlags::SPECIAL, 1 << 52),
         (EntryFlags::EXCLUSIVE, 1 << 53),
-        (EntryFlags::WRITE, 1 << 54),
+        (EntryFlags::WRITE, Self::SOFT_WRITE),
         (EntryFlags::NO_EXECUTE, 1 << 55),
         (EntryFlags::EXECUTE_ONLY, 1 << 56),
         (EntryFlags::COLLECTED, 1 << 59),
@@ -161,12 +181,19 @@ unsafe impl TableFormat for Ept {
     }
 
     fn table(table: Pfn) -> u64 {
-        table.address().get() | Self::READ | Self::WRITE | Self::EXECUTE
+        table.address().get() | Self::READ | Self::WRITE | Self::EXECUTE | Self::SOFT_WRITE
+    }
+
+    /// A write needs the right at every level. Bits 52 to 62 of an entry that refers to a table are ignored.
+    const SHARES_TABLES: bool = true;
+
+    fn shared_table(table: Pfn) -> u64 {
+        table.address().get() | Self::READ | Self::EXECUTE
     }
 }
 
-/// Checks a format against those of [`TableFormat`]'s obligations that don't need the hardware: T1, T2, T5 and T6, for
-/// every set of flags and the frames `frames`.
+/// Checks a format against those of [`TableFormat`]'s obligations that don't need the hardware: T1, T2, T5, T6 and
+/// T7, for every set of flags and the frames `frames`.
 ///
 /// # Panics
 /// At the first that is broken, with the entry.
@@ -184,6 +211,12 @@ pub fn check_format<T: TableFormat>(frames: &[Pfn]) {
     for &pfn in frames {
         let upper = T::decode(T::table(pfn));
         assert!(upper.is_present() && upper.pfn() == pfn, "T5: an upper entry for {pfn} is decoded as {upper:?}");
+        if T::SHARES_TABLES {
+            let shared = T::decode(T::shared_table(pfn));
+            assert!(upper.is_writable(), "T7: an upper entry for {pfn} is decoded as {upper:?}, without WRITE");
+            let is_right = shared.is_present() && shared.pfn() == pfn && !shared.is_writable();
+            assert!(is_right, "T7: a shared upper entry for {pfn} is decoded as {shared:?}");
+        }
         each_set(|flags| check_entry::<T>(Entry::new(pfn, flags)));
     }
     check_entry::<T>(Entry::GUARD);

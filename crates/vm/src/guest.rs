@@ -15,7 +15,7 @@ use crate::fault::{Fault, Handled};
 use crate::space::{Space, SpaceRef};
 use crate::system::System;
 use crate::translations::lanes::Walks;
-use crate::translations::table::Leaf;
+use crate::translations::table::{Leaf, as_reached, load};
 use crate::translations::tlb::{self, Tlb};
 use crate::words::{load_words, store_words};
 use faultless_phys::FrameSource;
@@ -367,14 +367,15 @@ pub(crate) fn use_entry<P: System>(leaf: Leaf<'_, P>, access: Access) -> Result<
         Access::Read | Access::Fetch => EntryFlags::ACCESSED,
     };
     loop {
-        let entry = leaf.entry();
+        let there = load(leaf.slot);
+        let entry = as_reached::<P>(leaf.parent.1, there);
         let with_bits = entry.with(wanted);
         if !entry.is_present() || !tlb::allows(with_bits, access) {
             return Err(entry.is_present());
         }
         // ORDER: AcqRel pairs with the stores and swaps under the table's lock: the bits go onto the entry we checked.
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        if entry == with_bits || leaf.slot.exchange(entry, with_bits, success, failure).is_ok() {
+        if entry == with_bits || leaf.slot.exchange(there, there.with(wanted), success, failure).is_ok() {
             return Ok(with_bits);
         }
     }

@@ -117,6 +117,11 @@ pub struct Limits {
     pub mmap_base: u64,
     /// Where a search puts mappings.
     pub placement: PlacementPolicy,
+    /// Under a design whose forks share leaf tables (`faultless`), from how many bytes of areas on in a table's 2 MiB
+    /// the child gets the parent's table; of smaller ones it gets a copy. 0: always; `u64::MAX`: never. A program
+    /// sees no difference but in its counts of faults: where a child has gone at once, the parent's stores fault once
+    /// for each table, not for each page.
+    pub shared_table_bytes: u64,
     /// What the owner may do.
     pub privileges: Privileges,
     /// Whether the processor has protection keys (x86's PKU): then what may only be fetched from can't be loaded from
@@ -142,6 +147,7 @@ impl Default for Limits {
             commit_bytes: u64::MAX,
             mmap_base: 0x7fff_f7ff_f000,
             placement: PlacementPolicy::Linux,
+            shared_table_bytes: 1 << 20,
             privileges: Privileges::empty(),
             has_protection_keys: false,
             reference_extensions: false,

@@ -65,6 +65,7 @@ use faultless_sync::{LockStats, Parts, RcuHead, RwSemaphore, SpinMutex, lock_cla
 /// | map calls that put an area into a hole | `ADDS_FREELY` |
 /// | a munmap of more than one table | `REMOVES_APART` |
 /// | changes of what faults may have found | `STAMPS` |
+/// | forks, ends of spaces | `SHARES_TABLES` |
 pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// The name in the registry.
     const NAME: &'static str;
@@ -87,6 +88,10 @@ pub unsafe trait Design<P: System>: Sized + Send + Sync + 'static {
     /// Whether a CPU's faults go by what earlier ones found, so that changes are noted in the lanes' stamps
     /// (`design::recall`).
     const STAMPS: bool = false;
+    /// Whether fork lets the child have the parent's leaf tables until one of them changes something there
+    /// (`translations::sharing`); then no fault is at work without the space's lock once [`Design::await_faults`] has
+    /// returned, and each fault that changes an entry asks for a table of its own.
+    const SHARES_TABLES: bool = false;
     /// What map operations write and classic faults read; the instance says of which generation its semaphore is.
     type Lock: MapLock<P>;
     /// Where the map is, and what map calls do to it: areas in the space's index, or promises in entries.

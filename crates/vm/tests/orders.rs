@@ -353,6 +353,9 @@ mod recalls;
 #[path = "orders/roots.rs"]
 mod roots;
 
+#[path = "orders/sharing.rs"]
+mod sharing;
+
 for_each_design!(a_store_to_a_page_that_was_given_up_survives_whoever_drops_such_pages, D, {
     let nr_dropped = AtomicU64::new(0);
     let nr_runs = in_every_order::<D>(

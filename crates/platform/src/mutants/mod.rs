@@ -143,6 +143,14 @@ pub enum Mutant {
     AreaLeftBehind,
     /// Who has a part looks the index up outside an RCU section.
     PartLooksUnheld,
+    /// Who finds a shared table takes it for his own, whoever else has it.
+    SharedTableTaken,
+    /// A space goes on to a table of its own without a shootdown.
+    SharedTableUnflushed,
+    /// A table is copied, and its entries keep the right to be written.
+    SharedEntriesWritable,
+    /// Fork lets the parent store through the table that the child gets.
+    SharedTableWritable,
     /// Fork lists the child before it has edited the child's index and copied its entries.
     ChildListedEarly,
     /// Who goes along the list of spaces takes a reference to one whose last reference is gone.
@@ -188,7 +196,7 @@ impl Mutant {
     pub const MODELLED: [Self; 1] = [Self::McsUnordered];
 
     /// Every mutant that schedules can find.
-    pub const ALL: [Self; 82] = [
+    pub const ALL: [Self; 86] = [
         Self::ForkUnannounced,
         Self::StackGrowthUnderRead,
         Self::RootSetWithoutLock,
@@ -253,6 +261,10 @@ impl Mutant {
         Self::UsersLeftBehind,
         Self::AreaLeftBehind,
         Self::PartLooksUnheld,
+        Self::SharedTableTaken,
+        Self::SharedTableUnflushed,
+        Self::SharedEntriesWritable,
+        Self::SharedTableWritable,
         Self::ChildListedEarly,
         Self::SpaceResurrected,
         Self::SpaceUnlinkedLate,
@@ -340,6 +352,10 @@ impl Mutant {
             Self::UsersLeftBehind => "users-left-behind",
             Self::AreaLeftBehind => "area-left-behind",
             Self::PartLooksUnheld => "part-looks-unheld",
+            Self::SharedTableTaken => "shared-table-taken",
+            Self::SharedTableUnflushed => "shared-table-unflushed",
+            Self::SharedEntriesWritable => "shared-entries-writable",
+            Self::SharedTableWritable => "shared-table-writable",
             Self::ChildListedEarly => "child-listed-early",
             Self::SpaceResurrected => "space-resurrected",
             Self::SpaceUnlinkedLate => "space-unlinked-late",

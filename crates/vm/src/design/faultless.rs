@@ -58,6 +58,8 @@
 //! | a CPU begins to use the lane beside the writer's look | its bit comes before its section: as in the first row |
 //! | a busy CPU is taken out of the lane's set beside its fault | only if it is in no section; the fault looks at the set within its section (`shootdown`) |
 //! | a CPU without an owner is taken out of the lane's set while it gets one, who faults | the owner was in guest since, or answers what was asked of the CPU before the fault (`Space::handle_fault`): it finds its bit gone, or keeps it (`shootdown`) |
+//! | a fault meets a fork | it waits awake until the changes have ended, and tries again; or, if that takes long, under the semaphore |
+//! | a fault changes an entry of a table that a child has, too | it gets a table of the space's own first (`translations::sharing`) |
 //!
 //! # Give-ups
 //! As `vma-lock`: `spf_vma_changed`: no area there, or a change of the address is announced. `spf_vma_noanon`: the
@@ -131,6 +133,7 @@ unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S,
     type Lock = K::Lock<P, S>;
     type Map = Areas;
     const STAMPS: bool = true;
+    const SHARES_TABLES: bool = true;
     /// By CPU.
     type InstanceState = PerCpu<P, Recalled<P>>;
     type SpaceState = ();
@@ -182,7 +185,7 @@ unsafe impl<P: System, S: RwSemaphore<P>, K: Variant> Design<P> for Announced<S,
 
     #[inline]
     fn fault(space: &Space<P, Self>, fault: Fault) -> Result<Handled, AccessError> {
-        match in_a_section(space, fault) {
+        match in_a_section(space, fault).or_else(|missed| after_fork(space, fault, missed)) {
             Ok(()) => Ok(Handled::Speculative),
             Err(missed) => attempt::handle_missed(space, fault, missed),
         }
@@ -246,6 +249,17 @@ fn in_a_section<P: System, S: RwSemaphore<P>, K: Variant>(
     make_page(space, fault, (view, area.behind()))
 }
 
+/// Tries once more, if what the attempt met was a fork, and that has ended.
+#[cold]
+fn after_fork<'s, P: System, S: RwSemaphore<P>, K: Variant>(
+    space: &'s Space<P, Announced<S, K>>,
+    fault: Fault,
+    missed: Missed<'s, P, Announced<S, K>>,
+) -> Result<(), Missed<'s, P, Announced<S, K>>> {
+    let has_waited = missed.reason == GiveUp::VmaChanged && space.translations.await_fork();
+    if has_waited { in_a_section(space, fault) } else { Err(missed) }
+}
+
 /// Makes the page of an area that stays as it is until the caller's section ends.
 #[inline(always)]
 fn make_page<'s, P: System, S: RwSemaphore<P>, K: Variant>(
@@ -254,7 +268,7 @@ fn make_page<'s, P: System, S: RwSemaphore<P>, K: Variant>(
     (view, behind): (AreaView<P>, &Behind<P>),
 ) -> Result<(), Missed<'s, P, Announced<S, K>>> {
     let leaf = space.tables().walk_or_try_grow(space.memory(), fault.address.get()).map_err(|_| GiveUp::VmaNotsup)?;
-    let page = space.page_fault(fault, (view, behind), (leaf, leaf.read(space.memory())));
+    let page = space.page_fault(fault, (view, behind), space.translations.own_for((fault.address, fault.access), leaf));
     resolve(&page, &LockedInSection).map_err(|stop| GiveUp::from(stop).into())
 }
 

@@ -147,8 +147,9 @@ fn attempt<'a, P: System, D: Design<P>>(
         return Ok(Some(Again::RootChain));
     }
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get())?;
+    let (leaf, seen) = space.translations.own_for((fault.address, fault.access), leaf);
     let _map = TableMap::<P>::for_fault(space.memory(), leaf.table);
-    let page = space.page_fault(fault, (view, area.behind()), (leaf, leaf.read(space.memory())));
+    let page = space.page_fault(fault, (view, area.behind()), (leaf, seen));
     match resolve(&page, &ClassicLock { root: &|| read.permit().root_of(area) }) {
         // The classic lock never gives up.
         Ok(()) | Err(Stop::GiveUp(_)) if is_refused => Err(forbidden(view.flags, fault)),
@@ -171,7 +172,7 @@ pub(crate) fn unshare<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault
     if view.flags.contains(AreaFlags::LEAVING) {
         return Ok(());
     }
-    let Some(leaf) = space.tables().walk(space.memory(), fault.address.get()) else { return Ok(()) };
+    let Some(leaf) = space.translations.walk_own(fault.address.get()) else { return Ok(()) };
     let _map = TableMap::<P>::for_fault(space.memory(), leaf.table);
     let seen = leaf.read(space.memory());
     if view.flags.contains(AreaFlags::SHARED) || !seen.is_special() {

@@ -10,7 +10,6 @@ use crate::error::CallError;
 use crate::object::{Object, WriteNotice};
 use crate::system::System;
 use crate::translations::leaf_guard::LeafGuard;
-use crate::translations::table::Leaf;
 use bitflags::bitflags;
 use core::ops::ControlFlow;
 
@@ -70,8 +69,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     fn is_in_memory(&self, view: &AreaView<P>, page: VirtAddr) -> bool {
-        let leaf = self.tables().walk(self.memory(), page.get());
-        let entry = leaf.map_or(Entry::EMPTY, |leaf| self.settled_entry(leaf));
+        let entry = self.settled_entry(page.get());
         if !entry.is_empty() && !entry.is_guard() {
             return true;
         }
@@ -81,9 +79,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns an entry as it is when nobody changes it: a page that is being copied is in none for a moment.
-    fn settled_entry(&self, leaf: Leaf<'_, P>) -> Entry {
-        let seen = leaf.read(self.memory());
-        if seen.is_present() { seen } else { LeafGuard::lock(self.memory(), leaf).entry() }
+    fn settled_entry(&self, address: u64) -> Entry {
+        let seen = self.translations.read(address);
+        if seen.is_present() {
+            return seen;
+        }
+        match self.tables().walk(self.memory(), address) {
+            // Nobody changes what others have, too.
+            Some(leaf) if !leaf.is_shared() => LeafGuard::lock(self.memory(), leaf).entry(),
+            _ => seen,
+        }
     }
 
     /// Asks for stored pages to be written back to what they come from. There is nothing to write to here. What remains

@@ -6,27 +6,35 @@
 //!
 //! # Cut
 //! ```text
-//! announce changes to all areas; copy entries, read-only in both; shoot the parent down; end the changes
+//! announce changes to all areas; copy entries, read-only in both, or share their tables; shoot the parent down;
+//! end the changes
 //! ```
 //! A store through an old translation lands before the shootdown, and so before the call returns.
 //!
 //! The child is not listed before it is complete: nobody finds it, and so its own locks are not taken. Its race with
 //! a search for copies of a page is in `spaces`.
 //!
+//! Under designs that share tables ([`Design::SHARES_TABLES`]) the child gets the parent's own leaf tables, where all
+//! that they hold is the child's as well and areas span enough of them (`translations::sharing`).
+//!
 //! As on Linux, entries of areas without private pages are not copied: the child's faults find them in the object.
 
 use super::change::{Join, NewArea};
 use super::permit::WritePermit;
 use super::{AreaAt, EVERYTHING, Space, SpaceRef};
-use crate::addr::PageRange;
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
+use crate::format::TableFormat;
 use crate::system::System;
 use crate::translations::copy::{Kept, NotCopied};
 use crate::translations::lanes::Alone;
+use crate::translations::sharer::{Sharing, Spares};
+use crate::translations::table::Tables;
 use crate::types::Map;
+use core::ops::Range;
 use faultless_platform::mutant;
 use faultless_platform::{Atomic, Ordering};
 
@@ -59,22 +67,70 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let announce = |act| {
             mutant!(ForkUnannounced, self.for_each_locked(act) => ());
         };
+        let mut spares = Spares::new(self.memory());
+        self.put_aside(&mut spares)?;
+        let since_ns = P::now();
+        if D::SHARES_TABLES {
+            self.translations.begin_fork();
+        }
         announce(Area::begin_change);
         self.note_change(&EVERYTHING, Alone::Everywhere);
         D::await_faults(&self, EVERYTHING);
-        let result = self.copy_into(child);
+        let result = self.copy_into(child, &mut spares);
+        if spares.are_used() {
+            self.translations.forbid_stores_to_shared(&child.translations);
+        }
         self.flush(PageRange::USER);
         announce(Area::end_change);
+        if D::SHARES_TABLES {
+            self.translations.end_fork(spares.are_used().then_some(&child.translations), since_ns);
+        }
         result
     }
 
-    fn copy_into(self, child: &Space<P, D>) -> Result<(), CallError> {
+    /// Puts frames aside for the tables that the child will share. May be too few, because faults go on: what is
+    /// missing is copied.
+    fn put_aside(self, spares: &mut Spares<'_, P>) -> Result<(), CallError> {
+        if !D::SHARES_TABLES || !P::Format::SHARES_TABLES {
+            return Ok(());
+        }
+        let mut end = VirtAddr::new(0);
+        for entry in self.overlapping(EVERYTHING) {
+            // What is left of the area beyond the tables that were looked at.
+            let Some(range) = PageRange::between(entry.start.max(end), entry.end) else { continue };
+            let nr_tables = self.translations.nr_tables(range, &mut |span| self.is_shared_by_fork(&entry, span));
+            for _ in 0..nr_tables {
+                spares.add()?;
+            }
+            end = Tables::<P>::leaf_span(entry.end.get() - 1).end.into();
+        }
+        Ok(())
+    }
+
+    /// Says whether a child gets the leaf table that spans these addresses, of which the area has some: if it gets all
+    /// that is there, and areas span enough of it.
+    fn is_shared_by_fork(self, area: &AreaAt<'_, P, D>, span: &Range<u64>) -> bool {
+        if area.start.get() <= span.start && span.end <= area.end.get() {
+            return copied(&area.area().view()) == Some(Kept::All)
+                && span.end - span.start >= self.limits.shared_table_bytes;
+        }
+        let mut nr_bytes = 0;
+        for entry in self.overlapping(span.start.into()..span.end.into()) {
+            if copied(&entry.area().view()) != Some(Kept::All) {
+                return false;
+            }
+            nr_bytes += entry.end.get().min(span.end) - entry.start.get().max(span.start);
+        }
+        nr_bytes >= self.limits.shared_table_bytes
+    }
+
+    fn copy_into(self, child: &Space<P, D>, spares: &mut Spares<'_, P>) -> Result<(), CallError> {
         // Relaxed: the parent's under its write lock; nobody else knows the child.
         child.heap_start.store(self.heap_start.load(Ordering::Relaxed), Ordering::Relaxed);
         child.heap_end.store(self.heap_end.load(Ordering::Relaxed), Ordering::Relaxed);
         child.static_data_bytes.store(self.static_data_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         for entry in self.overlapping(EVERYTHING) {
-            self.copy_area(child, &entry)?;
+            self.copy_area(child, &entry, spares)?;
         }
         Ok(())
     }
@@ -87,7 +143,12 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         }
     }
 
-    fn copy_area(self, child: &Space<P, D>, entry: &AreaAt<'_, P, D>) -> Result<(), CallError> {
+    fn copy_area(
+        self,
+        child: &Space<P, D>,
+        entry: &AreaAt<'_, P, D>,
+        spares: &mut Spares<'_, P>,
+    ) -> Result<(), CallError> {
         let area = entry.area();
         let old = area.view();
         if old.flags.contains(AreaFlags::DONTFORK) {
@@ -96,11 +157,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         if old.flags.contains(AreaFlags::ACCOUNT) {
             self.check_commit(old.end - old.start)?;
         }
-        // Entries that the child could not make itself are private pages, whose area has a root, and guards, whose area
-        // says so. As Linux, all entries are copied then.
-        let has_own = old.root != 0 || old.flags.contains(AreaFlags::MAYBE_GUARD);
-        let copies_pages = has_own && !old.flags.contains(AreaFlags::WIPEONFORK);
-        let root = if copies_pages && old.root != 0 { self.vm().fresh_root() } else { 0 };
+        let kept = copied(&old);
+        let root = if kept.is_some() && old.root != 0 { self.vm().fresh_root() } else { 0 };
         // Locks on memory are not inherited.
         let mut flags = old.flags - AreaFlags::LOCKS - AreaFlags::INHERITED;
         flags.set(AreaFlags::INHERITED, root != 0);
@@ -111,9 +169,25 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         // SAFETY: nobody else knows the child (I2 of `spaces`).
         let empty = unsafe { WritePermit::assume(child) };
         empty.prepare_change(range, Some(new))?.commit(|| ());
-        let kept = if old.flags.contains(AreaFlags::SHARED) { Kept::Guards } else { Kept::All };
-        if copies_pages { Ok(self.translations.copy_entries(&child.translations, range, kept)?) } else { Ok(()) }
+        match kept {
+            Some(kept) => {
+                let sharing = Sharing { spares, is_shared: &|span| self.is_shared_by_fork(entry, span) };
+                Ok(self.translations.copy_entries(&child.translations, range, kept, sharing)?)
+            }
+            None => Ok(()),
+        }
     }
+}
+
+/// Says which entries of an area the child gets, if any.
+fn copied<P: System>(area: &AreaView<P>) -> Option<Kept> {
+    // Entries that the child could not make itself are private pages, whose area has a root, and guards, whose area
+    // says so. As Linux, all entries are copied then.
+    let has_own = area.root != 0 || area.flags.contains(AreaFlags::MAYBE_GUARD);
+    if !has_own || area.flags.intersects(AreaFlags::WIPEONFORK | AreaFlags::DONTFORK) {
+        return None;
+    }
+    Some(if area.flags.contains(AreaFlags::SHARED) { Kept::Guards } else { Kept::All })
 }
 
 impl From<NotCopied> for CallError {

@@ -236,6 +236,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let memory = self.memory();
         self.translations.lookers.forget();
         self.flush(PageRange::USER);
+        if D::SHARES_TABLES {
+            self.translations.give_shared_back();
+        }
         let all = 0..Tables::<P>::END;
         self.tables().for_each_mapped(memory, all, &mut |_, entry| self.translations.instance().drop_entry(entry));
         self.tables().free_tables(memory);

@@ -199,7 +199,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return Entry::EMPTY;
         }
         let _reading = self.look();
-        self.tables().walk(self.memory(), address).map_or(Entry::EMPTY, |leaf| leaf.read(self.memory()))
+        self.translations.read(address)
     }
 
     /// Returns the number of threads that run in the space.

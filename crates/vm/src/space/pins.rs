@@ -49,7 +49,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let read = self.read_settled(address..address + 1);
         let Some(found) = read.permit().containing(address) else { return Ok(None) };
         let area = found.area();
-        let Some(leaf) = self.tables().walk(self.memory(), address.get()) else { return Ok(None) };
+        // Of a table that is shared, its last user would find the page his alone, whoever had it pinned before.
+        let Some(leaf) = self.translations.walk_own(address.get()) else { return Ok(None) };
         let guard = LeafGuard::lock(self.memory(), leaf);
         let entry = guard.entry();
         if !suits(entry, kind, area.flags()) {

@@ -6,6 +6,7 @@
 
 use super::Translations;
 use super::frames;
+use super::sharer::Sharing;
 use super::slot::Slot;
 use super::table::{TableMap, Tables};
 use crate::addr::{PAGE, PageRange};
@@ -35,16 +36,42 @@ pub(crate) enum NotCopied {
 impl<P: System> Translations<P> {
     /// Copies the entries of a range to a child that nobody else knows yet. The caller has the space's lock for
     /// writing.
-    pub(crate) fn copy_entries(&self, child: &Self, range: PageRange, kept: Kept) -> Result<(), NotCopied> {
+    ///
+    /// Tables that the fork shares are not copied (`sharing`).
+    pub(crate) fn copy_entries(
+        &self,
+        child: &Self,
+        range: PageRange,
+        kept: Kept,
+        mut sharing: Sharing<'_, '_, P>,
+    ) -> Result<(), NotCopied> {
         let mut result = Ok(());
-        self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
-            result = match child.tables.walk_or_grow(self.memory(), part.start) {
-                Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
+        self.tables.for_each_way(self.memory(), range.numbers(), &mut |_, upper, part| {
+            result = match self.share_table(child, upper, part.start, &mut sharing) {
+                Ok(true) => Ok(()),
+                Ok(false) => self.copy_part(child, upper.pfn(), part, kept),
                 Err(cause) => Err(NotCopied::OutOfFrames(cause)),
             };
             result.is_ok()
         });
         result
+    }
+
+    fn copy_part(&self, child: &Self, table: Pfn, part: Range<u64>, kept: Kept) -> Result<(), NotCopied> {
+        match child.tables.walk_or_grow(self.memory(), part.start) {
+            Ok(leaf) => self.copy_leaf(child, table, leaf.table, part, kept),
+            Err(cause) => Err(NotCopied::OutOfFrames(cause)),
+        }
+    }
+
+    /// Returns how many leaf tables of a range are such.
+    pub(crate) fn nr_tables(&self, range: PageRange, is_one: &mut dyn FnMut(&Range<u64>) -> bool) -> u64 {
+        let mut nr_tables = 0;
+        self.tables.for_each_way(self.memory(), range.numbers(), &mut |_, _, part| {
+            nr_tables += u64::from(is_one(&Tables::<P>::leaf_span(part.start)));
+            true
+        });
+        nr_tables
     }
 
     fn copy_leaf(&self, child: &Self, from: Pfn, to: Pfn, part: Range<u64>, kept: Kept) -> Result<(), NotCopied> {
@@ -78,7 +105,7 @@ impl<P: System> Translations<P> {
 }
 
 /// Takes the right to write from an entry; returns the child's entry.
-fn share<P: System>(slot: Slot<'_, P>) -> Entry {
+pub(super) fn share<P: System>(slot: Slot<'_, P>) -> Entry {
     loop {
         // ORDER: Acquire pairs with walks that set accessed and dirty bits.
         let old = slot.load(Ordering::Acquire);

@@ -139,6 +139,18 @@ fn tell_table<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     }
 }
 
+/// As [`alloc_table`], of a leaf table whose entries may be anything: [`clear_table`] comes before it is linked in.
+pub(crate) fn alloc_raw_table<P: Platform>(memory: &impl FrameSource<P>) -> Result<Pfn, OutOfFrames> {
+    let pfn = alloc(memory, Kind::Table)?;
+    tell_table(memory, pfn);
+    Ok(pfn)
+}
+
+/// Empties a leaf table of the caller's own, which is mapped: all at once, so that its lines are at hand.
+pub(crate) fn clear_table<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {
+    zero(memory, table);
+}
+
 /// As [`alloc_table`], without sleeping.
 pub(crate) fn try_alloc_table<P: Platform>(
     memory: &impl FrameSource<P>,

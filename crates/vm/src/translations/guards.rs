@@ -30,7 +30,7 @@ impl<P: System> Translations<P> {
     pub(crate) fn install_guards(&self, part: PageRange) {
         let mut gather = Gather::new(self, part);
         let mut nr_dropped = 0;
-        self.tables.for_each_leaf(self.memory(), part.numbers(), &mut |table, part| {
+        self.for_each_own_leaf(part.numbers(), &mut |table, part| {
             let mut position = part.start;
             while position < part.end {
                 position = self.guard_leaf(table, position..part.end, &mut gather, &mut nr_dropped);
@@ -66,7 +66,7 @@ impl<P: System> Translations<P> {
     /// Takes the guards of a range away. The caller holds the lock for reading.
     pub(crate) fn remove_guards(&self, part: PageRange) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, part.numbers(), &mut |table, part| {
+        self.for_each_own_leaf(part.numbers(), &mut |table, part| {
             let _map = BriefTableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

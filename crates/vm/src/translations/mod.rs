@@ -13,8 +13,9 @@
 //! `table` is the tree, `slot` an entry's place in it and `leaf_guard` a leaf's lock; `frames` is what entries hold.
 //! `tlb` and `shootdown` are the CPUs' side, `lanes` says which CPUs used what. What calls do to entries: `zap` empties
 //! them, `guards` puts guards there, `lazy_free` gives pages up, `rights` changes what is allowed, `copy` is fork's
-//! part, `moves` mremap's, `counted` is for maps that consist of entries, `written` finds pages that were stored to.
-//! `gather` takes out of TLBs what was emptied, `resident` counts.
+//! part, `sharing` what parent and child have in common after it (`sharer`: what that needs besides tables), `moves`
+//! mremap's, `counted` is for maps that consist of entries, `written` finds pages that were stored to. `gather` takes
+//! out of TLBs what was emptied, `resident` counts.
 
 pub(crate) mod copy;
 pub(crate) mod counted;
@@ -27,6 +28,8 @@ pub(crate) mod leaf_guard;
 mod moves;
 pub(crate) mod resident;
 pub(crate) mod rights;
+pub(crate) mod sharer;
+pub(crate) mod sharing;
 pub(crate) mod shootdown;
 pub(crate) mod slot;
 pub(crate) mod table;
@@ -43,6 +46,7 @@ use crate::tags::{MemoryTags, TagSource};
 use crate::translations::frames::FrameMap;
 use crate::translations::lanes::{Lanes, Spread};
 use crate::translations::resident::Resident;
+use crate::translations::sharer::Sharer;
 use crate::translations::shootdown::Cpus;
 use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
@@ -109,6 +113,7 @@ pub(crate) struct Translations<P: System> {
     pub(crate) lookers: Lookers<P>,
     /// See `gather`.
     pub(crate) nr_gathers: P::AtomicU32,
+    sharer: Sharer<P>,
     pub(crate) resident: Resident<P>,
 }
 
@@ -133,6 +138,7 @@ impl<P: System> Translations<P> {
             lanes: Lanes::new(spread),
             lookers: Lookers::new(),
             nr_gathers: P::AtomicU32::new(0),
+            sharer: Sharer::new(),
             resident,
         })
     }

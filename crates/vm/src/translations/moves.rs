@@ -24,6 +24,8 @@ impl<P: System> Translations<P> {
             let (first, last) = (moved(part.start), moved(part.end - PAGE));
             for address in [first, last].into_iter().filter(|address| target.contains(*address)) {
                 result = result.and(self.tables.walk_or_grow(memory, address.get()).map(drop));
+                // Others may have what lies beside the target.
+                self.walk_own(address.get());
             }
             result.is_ok()
         });
@@ -34,7 +36,7 @@ impl<P: System> Translations<P> {
     /// the tables.
     pub(crate) fn move_entries(&self, source: PageRange, target: PageRange) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, source.numbers(), &mut |table, part| {
+        self.for_each_own_leaf(source.numbers(), &mut |table, part| {
             let _map = TableMap::<P>::new(memory, table);
             for address in part.step_by(PAGE as usize) {
                 let new_address = target.start() + (VirtAddr::new(address) - source.start());

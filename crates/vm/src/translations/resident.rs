@@ -36,7 +36,8 @@ const SEEN_OFFSET: usize = size_of::<u64>();
 pub(crate) struct Resident<P: System> {
     cells: Pfn,
     order: u8,
-    nr_cpus: usize,
+    /// No more than a [`CpuSet`](faultless_platform::CpuSet) has.
+    nr_cpus: u16,
     peak: P::AtomicU64,
     counted: AtomicCpuSet<P>,
 }
@@ -54,7 +55,7 @@ impl<P: System> Resident<P> {
         let nr_cpus = P::nr_cpus();
         let order = (nr_cpus * CELL_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
         let cells = frames::alloc_row_zeroed(memory, order)?;
-        Ok(Self { cells, order, nr_cpus, peak: P::AtomicU64::new(0), counted: AtomicCpuSet::new() })
+        Ok(Self { cells, order, nr_cpus: nr_cpus as u16, peak: P::AtomicU64::new(0), counted: AtomicCpuSet::new() })
     }
 
     pub(crate) fn free(&self, memory: &P::Frames) {
@@ -62,9 +63,14 @@ impl<P: System> Resident<P> {
         unsafe { memory.free_order(self.cells, self.order) };
     }
 
+    #[inline(always)]
+    fn nr_cpus(&self) -> usize {
+        usize::from(self.nr_cpus)
+    }
+
     #[inline]
     fn cell<'a>(&self, memory: &'a P::Frames, cpu: usize) -> Cell<'a, P> {
-        debug_assert!(cpu < self.nr_cpus);
+        debug_assert!(cpu < self.nr_cpus());
         // SAFETY: the frames hold two lines for each CPU, of which words are accessed atomically only.
         let word = |offset| unsafe {
             let cell = memory.frame(self.cells).add(cpu * CELL_BYTES);
@@ -100,7 +106,7 @@ impl<P: System> Resident<P> {
 
     /// Says whether a sum is cheap.
     fn is_few(&self) -> bool {
-        self.nr_cpus <= NR_SUMMED || self.members().nth(NR_SUMMED).is_none()
+        self.nr_cpus() <= NR_SUMMED || self.members().nth(NR_SUMMED).is_none()
     }
 
     /// Says whether this CPU's count will have moved far since its last look, or has; if so, this is a look.
@@ -108,7 +114,7 @@ impl<P: System> Resident<P> {
         let Cell { count, seen } = self.cell(memory, P::cpu());
         // Relaxed: the CPU's own.
         let (count, last) = (count.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
-        let is_far = |count: u64| count.wrapping_sub(last).cast_signed().unsigned_abs() >= slack(self.nr_cpus);
+        let is_far = |count: u64| count.wrapping_sub(last).cast_signed().unsigned_abs() >= slack(self.nr_cpus());
         let has_moved = is_far(count) || is_far(count.wrapping_sub(nr_pages));
         if has_moved {
             seen.store(count.wrapping_sub(nr_pages), Ordering::Relaxed);
@@ -123,7 +129,7 @@ impl<P: System> Resident<P> {
     }
 
     fn members(&self) -> impl Iterator<Item = usize> {
-        self.counted.members_below(self.nr_cpus)
+        self.counted.members_below(self.nr_cpus())
     }
 
     pub(crate) fn note_peak(&self, memory: &P::Frames) {

@@ -63,6 +63,13 @@ impl<'a, P: System> Slot<'a, P> {
         self.0.fetch_and(!P::Format::USED, order);
     }
 
+    /// Puts a table in place of what is there; shared or not. ORDER: the caller's.
+    #[inline(always)]
+    pub(crate) fn store_table(self, table: faultless_phys::Pfn, is_shared: bool, order: Ordering) {
+        let word = if is_shared { P::Format::shared_table(table) } else { P::Format::table(table) };
+        self.0.store(word, order);
+    }
+
     /// Puts a table into an empty upper entry; otherwise returns what is there.
     #[inline(always)]
     pub(crate) fn install_table(self, table: faultless_phys::Pfn) -> Result<(), Entry> {

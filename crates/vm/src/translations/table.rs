@@ -5,7 +5,8 @@
 //! by compare-and-swap of an empty upper entry, so that two walkers that miss the same table agree on one.
 //!
 //! # Invariants
-//! * I1 an upper entry goes from empty to a table and, only in [`Tables::free_empty`], back to empty.
+//! * I1 an upper entry goes from empty to a table and, only in [`Tables::free_empty`], back to empty; one that leads to
+//!   a leaf table may come to lead to another one, or, in the end of the space, to none (`sharing`).
 //! * I2 a present leaf entry changes only under the lock of its leaf table (its frame's page lock), but for the
 //!   accessed and dirty bits, which a CPU's walk sets by compare-and-swap at any time. So even under the lock, whoever
 //!   changes a present entry does it by compare-and-swap against the entry that it judged, or by a swap whose result
@@ -19,7 +20,7 @@
 //!   (`counted`), and those above it as the space does.
 
 use crate::addr::USER_END;
-use crate::entry::Entry;
+use crate::entry::{Entry, EntryFlags};
 use crate::format::TableFormat;
 use crate::system::System;
 use crate::translations::frames::{self, BriefFrameMap, FrameMap};
@@ -64,10 +65,17 @@ impl<P: System> Clone for Leaf<'_, P> {
 impl<P: System> Copy for Leaf<'_, P> {}
 
 impl<P: System> Leaf<'_, P> {
-    /// Returns the page's entry as it is now; the caller holds the table mapped ([`TableMap`]), or is the hardware.
+    /// Returns the page's entry as it is now, and as the way to it lets one use it; the caller holds the table mapped
+    /// ([`TableMap`]), or is the hardware.
     #[inline]
     pub fn entry(&self) -> Entry {
-        load::<P>(self.slot)
+        as_reached::<P>(self.parent.1, load::<P>(self.slot))
+    }
+
+    /// Says whether other spaces may have the table as well (`sharing`).
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        is_shared::<P>(self.parent.1)
     }
 
     /// Returns the upper entry as it is now.
@@ -210,6 +218,19 @@ pub(crate) fn load<P: System>(slot: Slot<'_, P>) -> Entry {
     slot.load(Ordering::Acquire)
 }
 
+/// Says whether an upper entry's table may be other spaces' as well (`sharing`).
+#[inline]
+pub(crate) fn is_shared<P: System>(upper: Entry) -> bool {
+    P::Format::SHARES_TABLES && !upper.is_writable()
+}
+
+/// Returns what an entry allows that is reached by this upper entry: nobody stores to pages of a shared table, or has
+/// one for himself.
+#[inline]
+pub(crate) fn as_reached<P: System>(upper: Entry, entry: Entry) -> Entry {
+    if is_shared::<P>(upper) { entry.without(EntryFlags::WRITE.union(EntryFlags::EXCLUSIVE)) } else { entry }
+}
+
 impl<P: System> Tables<P> {
     /// Returns the first address behind those of the leaf table of `address`.
     pub(crate) const fn leaf_end(address: u64) -> u64 {
@@ -349,13 +370,51 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 let _map = Self::map_upper(memory, table);
                 load::<P>(slot)
             };
-            table = if entry.is_present() { entry.pfn() } else { Self::add(memory, (table, level), slot, take)? };
+            let entry = match entry.is_present() {
+                true => entry,
+                false => Entry::table(Self::add(memory, (table, level), slot, take)?),
+            };
+            table = entry.pfn();
             if level == 2 {
-                let parent = (slot, Entry::table(table));
+                let parent = (slot, entry);
                 return Ok(Leaf { table, slot: entry_for::<P>(memory, table, 1, address), parent });
             }
         }
         unreachable!("level 2 returns")
+    }
+
+    /// Returns the place of the upper entry that leads to the leaf table of `address`; adds the tables above it that
+    /// are missing. May sleep.
+    pub(crate) fn way_or_grow<'a>(&self, memory: &'a P::Frames, address: u64) -> Result<Slot<'a, P>, OutOfFrames> {
+        let mut table = self.root;
+        for level in (3..=Self::TOP).rev() {
+            let slot = entry_for::<P>(memory, table, level, address);
+            let entry = {
+                let _map = Self::map_upper(memory, table);
+                load::<P>(slot)
+            };
+            table = match entry.is_present() {
+                true => entry.pfn(),
+                false => Self::add(memory, (table, level), slot, frames::alloc_table)?,
+            };
+        }
+        Ok(entry_for::<P>(memory, table, 2, address))
+    }
+
+    /// Lets an upper entry lead to a table, which others may have as well if it is shared (`sharing`).
+    pub(crate) fn relink(memory: &P::Frames, slot: Slot<'_, P>, table: Pfn, is_shared: bool) {
+        let above = if P::HAS_HIGH_MEMORY { memory.pfn_of(slot.address()) } else { None };
+        let _map = above.map(|table| Self::map_upper(memory, table));
+        // ORDER: Release pairs with `load`: the table's entries are seen.
+        slot.store_table(table, is_shared, Ordering::Release);
+    }
+
+    /// Empties an upper entry whose table the space has given back.
+    pub(crate) fn unlink(memory: &P::Frames, slot: Slot<'_, P>) {
+        let above = if P::HAS_HIGH_MEMORY { memory.pfn_of(slot.address()) } else { None };
+        let _map = above.map(|table| Self::map_upper(memory, table));
+        // ORDER: Release pairs with `load`.
+        slot.store(Entry::EMPTY, Ordering::Release);
     }
 
     /// Puts a new table into an empty upper entry; returns the one that is there afterwards.
@@ -385,30 +444,45 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Visits the leaf tables that cover a part of `range`, with that part; the visit may stop by `false`.
     pub fn for_each_leaf(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool) {
+        self.for_each_way(memory, range, &mut |_, upper, part| visit(upper.pfn(), part));
+    }
+
+    /// As [`Tables::for_each_leaf`], with the upper entry's place and the upper entry in place of the table; of a tree
+    /// that is one leaf without a place.
+    #[inline]
+    pub(crate) fn for_each_way<'a>(
+        &self,
+        memory: &'a P::Frames,
+        range: Range<u64>,
+        visit: &mut dyn FnMut(Option<Slot<'a, P>>, Entry, Range<u64>) -> bool,
+    ) {
         // What one leaf table covers, most calls' range, needs one walk and no look at neighbours.
         if Self::TOP > 1 && range.start < range.end && range.end <= leaf_end(range.start) {
             if let Some(leaf) = self.walk(memory, range.start) {
-                visit(leaf.table, range);
+                visit(Some(leaf.parent.0), leaf.parent.1, range);
             }
             return;
         }
-        Self::descend(memory, self.root, Self::TOP, range, visit);
+        Self::descend(memory, (self.root, Self::TOP), (None, Entry::table(self.root)), range, visit);
     }
 
-    fn descend(
-        memory: &P::Frames,
-        table: Pfn,
-        level: u32,
+    fn descend<'a>(
+        memory: &'a P::Frames,
+        (table, level): (Pfn, u32),
+        (slot, upper): (Option<Slot<'a, P>>, Entry),
         range: Range<u64>,
-        visit: &mut dyn FnMut(Pfn, Range<u64>) -> bool,
+        visit: &mut dyn FnMut(Option<Slot<'a, P>>, Entry, Range<u64>) -> bool,
     ) -> bool {
         if level == 1 {
-            return visit(table, range);
+            return visit(slot, upper, range);
         }
         for (index, covered) in entries_of(level, &range) {
+            let slot = entry_at::<P>(memory, table, index);
             let entry = Self::read_upper(memory, table, index);
             let part = || covered.start.max(range.start)..covered.end.min(range.end);
-            if entry.is_present() && !Self::descend(memory, entry.pfn(), level - 1, part(), visit) {
+            if entry.is_present()
+                && !Self::descend(memory, (entry.pfn(), level - 1), (Some(slot), entry), part(), visit)
+            {
                 return false;
             }
         }
@@ -424,18 +498,25 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Visits the leaf entries of `range` that hold a frame, ascending, each leaf table mapped meanwhile.
     pub fn for_each_mapped(&self, memory: &P::Frames, range: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
-        self.for_each_leaf(memory, range, &mut |table, part| {
-            let _map = FrameMap::brief(memory, table, Self::LEAF);
-            Self::visit_entries(memory, table, part, visit);
+        self.for_each_way(memory, range, &mut |_, upper, part| {
+            Self::for_each_reached(memory, upper, part, visit);
             true
         });
     }
 
-    fn visit_entries(memory: &P::Frames, table: Pfn, part: Range<u64>, visit: &mut dyn FnMut(u64, Entry)) {
+    /// As [`Tables::for_each_mapped`], of the leaf table of an upper entry.
+    pub(crate) fn for_each_reached(
+        memory: &P::Frames,
+        upper: Entry,
+        part: Range<u64>,
+        visit: &mut dyn FnMut(u64, Entry),
+    ) {
+        let table = upper.pfn();
+        let _map = FrameMap::brief(memory, table, Self::LEAF);
         for address in part.step_by(crate::addr::PAGE as usize) {
             let entry = load::<P>(entry_for::<P>(memory, table, 1, address));
             if !entry.is_empty() {
-                visit(address, entry);
+                visit(address, as_reached::<P>(upper, entry));
             }
         }
     }
@@ -509,6 +590,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         debug_assert!(is_bare(), "{covered:x?}: a table below would leak (I4)");
         {
             let _map = Self::map_upper(memory, above);
+            debug_assert!(level > 2 || !is_shared::<P>(load::<P>(slot)), "{covered:x?}: others have the table, too");
             // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
             slot.store(Entry::EMPTY, Ordering::Release);
         }

@@ -29,7 +29,7 @@ impl<P: System> Translations<P> {
     #[inline]
     fn weaken_into(&self, range: PageRange, mut gather: Gather<'_, P>, mut take: impl FnMut(Slot<'_, P>, u64) -> bool) {
         let memory = self.memory();
-        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+        self.for_each_own_leaf(range.numbers(), &mut |table, part| {
             let _map = BriefTableMap::<P>::new(memory, table);
             let _lock = memory.page(table).lock().guard();
             for address in part.step_by(PAGE as usize) {

@@ -53,7 +53,7 @@ impl<P: System> Translations<P> {
         let mut gather = Gather::new(self, range);
         let memory = self.memory();
         let mut progress = ZapProgress { emptied: Emptied::All, nr_pages: 0, is_pause_due: false };
-        self.tables.for_each_leaf(memory, range.numbers(), &mut |table, part| {
+        self.for_each_own_leaf(range.numbers(), &mut |table, part| {
             self.zap_table(table, part.clone(), &mut progress, &mut gather, &mut || ());
             // The area that leaves keeps everybody else out of what is wholly its own.
             self.tables.free_empty(memory, part.clone(), part, &mut |table, span| gather.add_table(table, span));
@@ -94,7 +94,7 @@ impl<P: System> Translations<P> {
             return self.zap_page(range.start().get(), emptied, gather);
         }
         let (mut progress, mut has_leaves) = (ZapProgress { emptied, nr_pages: 0, is_pause_due: false }, false);
-        self.tables.for_each_leaf(self.memory(), range.numbers(), &mut |table, part| {
+        self.for_each_own_leaf(range.numbers(), &mut |table, part| {
             (progress.is_pause_due, has_leaves) = (progress.nr_pages != 0, true);
             self.zap_table(table, part, &mut progress, gather, pause);
             true
@@ -106,7 +106,7 @@ impl<P: System> Translations<P> {
     /// As [`Translations::zap_into`] of one page.
     fn zap_page(&self, page: u64, emptied: Emptied, gather: &mut Gather<'_, P>) -> bool {
         let memory = self.memory();
-        let Some(leaf) = self.tables.walk(memory, page) else { return false };
+        let Some(leaf) = self.walk_own(page) else { return false };
         let taken = {
             let _map = BriefTableMap::<P>::new(memory, leaf.table);
             let _lock = memory.page(leaf.table).lock().guard();

@@ -1,7 +1,7 @@
 //! Areas at the bounds of lanes, and across them, where each lane has an index of its own: they are found, joined and
 //! cut as anywhere else.
 
-use crate::world::{Tested, World, anonymous};
+use crate::world::{Random, Tested, World, anonymous};
 use faultless_phys::Failing;
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_platform::{Processor, Threads};
@@ -30,17 +30,7 @@ fn cells() -> Vec<Range<u64>> {
     starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// A generator of numbers (xorshift).
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-
     fn range(&mut self, nr_cells: usize) -> Range<usize> {
         let start = self.below(nr_cells);
         let most = if self.below(8) == 0 { nr_cells } else { 5 };

@@ -4,6 +4,7 @@
 //! * `semantics`: what the calls promise, drawn as before, call, after (`drawing`); `calls`: the same by hand
 //! * `objects`, `spaces`, `populate`: memory objects, spaces that come and go, pages that are made at once
 //! * `shootdown`, `removal`, `users`, `side_by_side`, `lane_index`, `credits`: what other CPUs see meanwhile
+//! * `families`: page tables that a parent and its children have in common
 //! * `world`: the small instance that they all test on; `designs`: what they are tested under
 
 #[macro_use]
@@ -13,6 +14,7 @@ mod world;
 
 mod calls;
 mod credits;
+mod families;
 mod lane_index;
 mod objects;
 mod placement;

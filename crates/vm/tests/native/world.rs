@@ -68,6 +68,18 @@ impl<D: Tested> World<D> {
     }
 }
 
+/// A generator of numbers (xorshift).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
 /// Asks for private anonymous memory.
 pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native> {
     MapRequest {
