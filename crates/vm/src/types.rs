@@ -368,6 +368,8 @@ pub struct Space<P: System, D: Design<P> = DefaultDesign<P>> {
     pub(crate) default_flags: P::AtomicU32,
     /// See `removal`.
     pub(crate) is_removing: P::AtomicBool,
+    /// Whether a page of the space was ever pinned: then its forks share no tables (`translations::sharing`).
+    pub(crate) has_pinned: P::AtomicBool,
     pub(crate) departures: Departures<P, SemaphoreOf<P, D>>,
     pub(crate) mappers: Mappers<P>,
     pub(crate) heap_start: P::AtomicU64,

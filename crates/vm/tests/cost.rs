@@ -393,7 +393,7 @@ fn faultless_costs_what_its_table_says() {
             ("munmap", [46, 4, 3, 8]),
             ("brk up", [48, 3, 2, 9]),
             ("brk down", [51, 4, 3, 9]),
-            ("fork, child ends", [674 + DEBUG_LOOKS, 6, 11, 10]),
+            ("fork, child ends", [675 + DEBUG_LOOKS, 6, 11, 10]),
         ],
     );
 }

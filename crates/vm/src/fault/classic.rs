@@ -147,8 +147,10 @@ fn attempt<'a, P: System, D: Design<P>>(
         return Ok(Some(Again::RootChain));
     }
     let leaf = space.tables().walk_or_grow(space.memory(), fault.address.get())?;
-    let (leaf, seen) = space.translations.own_for((fault.address, fault.access), leaf);
+    let shared = space.translations.own_if_shared((fault.address, fault.access), leaf);
+    let leaf = shared.map_or(leaf, |(leaf, _)| leaf);
     let _map = TableMap::<P>::for_fault(space.memory(), leaf.table);
+    let seen = shared.map_or_else(|| leaf.read(space.memory()), |(_, seen)| seen);
     let page = space.page_fault(fault, (view, area.behind()), (leaf, seen));
     match resolve(&page, &ClassicLock { root: &|| read.permit().root_of(area) }) {
         // The classic lock never gives up.

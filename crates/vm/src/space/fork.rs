@@ -91,7 +91,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// Puts frames aside for the tables that the child will share. May be too few, because faults go on: what is
     /// missing is copied.
     fn put_aside(self, spares: &mut Spares<'_, P>) -> Result<(), CallError> {
-        if !D::SHARES_TABLES || !P::Format::SHARES_TABLES {
+        // Relaxed: set under the lock that we hold.
+        if !D::SHARES_TABLES || !P::Format::SHARES_TABLES || self.has_pinned.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut end = VirtAddr::new(0);

@@ -222,6 +222,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             default_flags: P::AtomicU32::new(0),
             static_data_bytes: P::AtomicU64::new(0),
             is_removing: P::AtomicBool::new(false),
+            has_pinned: P::AtomicBool::new(false),
             departures: Departures::new(vm.new_semaphore()),
             mappers: Mappers::new(),
             heap_start: P::AtomicU64::new(0),

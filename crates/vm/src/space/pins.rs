@@ -13,7 +13,7 @@ use crate::translations::frames;
 use crate::translations::leaf_guard::LeafGuard;
 use core::marker::PhantomData;
 use faultless_phys::Pfn;
-use faultless_platform::mutant;
+use faultless_platform::{Atomic, Ordering, mutant};
 
 use crate::addr::VirtAddr;
 use crate::pin::{Hold, Pin, PinKind, Pinned};
@@ -49,7 +49,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let read = self.read_settled(address..address + 1);
         let Some(found) = read.permit().containing(address) else { return Ok(None) };
         let area = found.area();
-        // Of a table that is shared, its last user would find the page his alone, whoever had it pinned before.
+        // Who ends before his pins leaves the table as it is to those who share it: its last user would find the page
+        // his alone. So neither is a page pinned by a shared table, nor is a table shared that pinned pages lie in.
+        // Relaxed: a fork has all of the space locked.
+        self.has_pinned.store(true, Ordering::Relaxed);
         let Some(leaf) = self.translations.walk_own(address.get()) else { return Ok(None) };
         let guard = LeafGuard::lock(self.memory(), leaf);
         let entry = guard.entry();

@@ -198,6 +198,24 @@ pub(crate) fn put<P: Platform>(memory: &impl FrameSource<P>, pfn: Pfn) {
     unsafe { memory.put(pfn) };
 }
 
+/// Notes that a table, whose lock the caller holds, is shared by several spaces: those of them that have left it may
+/// walk there still, in RCU sections that the last user knows nothing of.
+pub(crate) fn note_shared_table<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {
+    // SAFETY: the caller has the table, and its lock.
+    let page = unsafe { memory.page(table).owned() };
+    // Relaxed: who frees the table has it alone, by a lock that orders it.
+    page.owner().store(1, Ordering::Relaxed);
+}
+
+/// Says whether a table of the caller's alone was ever shared.
+#[inline]
+pub(crate) fn was_shared_table<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) -> bool {
+    // SAFETY: the caller has the table alone.
+    let page = unsafe { memory.page(table).owned() };
+    // Relaxed: as in `note_shared_table`.
+    page.owner().load(Ordering::Relaxed) != 0
+}
+
 /// Frees a page table at once: nobody else has a reference to one.
 #[inline]
 pub(crate) fn put_table<P: Platform>(memory: &impl FrameSource<P>, table: Pfn) {

@@ -163,7 +163,7 @@ impl<P: System> Gather<'_, P> {
     fn put_tables(&mut self) {
         let memory = self.translations.memory();
         let is_looked_at = self.translations.is_looked_at();
-        let put = |table: Pfn| match is_looked_at {
+        let put = |table: Pfn| match is_looked_at || frames::was_shared_table(memory, table) {
             true => frames::put_table_deferred(memory, table),
             false => frames::put_table(memory, table),
         };

@@ -1,9 +1,9 @@
 //! What `sharing` needs besides tables: frames put aside, and how long faults wait for forks and for children.
 //!
 //! # Guarantee
-//! A frame that was put aside and not used is given back. No wait here lasts longer than a fork under way does, a
-//! millisecond, or as long again as the last fork took; a fault that waits for a child ends that when the next fork
-//! begins, which waits for the fault.
+//! A frame that was put aside and not used is given back. No wait here lasts longer than a millisecond, for a fork that
+//! is under way, or as long as the last fork took, for its child. A fault that waits for a child stops when the next
+//! fork announces its changes, and waits for the fault; one under the space's lock keeps that fork from beginning.
 
 use super::frames;
 use crate::system::System;
@@ -139,7 +139,8 @@ impl<P: System> Sharer<P> {
     /// Notes that the changes of a fork that began at `since_ns` have ended.
     pub(super) fn end_fork(&self, shares: bool, since_ns: u64) {
         let now_ns = P::now();
-        self.wait_until(if shares { now_ns + now_ns.saturating_sub(since_ns) } else { NO_WAIT });
+        let until_ns = now_ns.saturating_add(now_ns.saturating_sub(since_ns)).clamp(NO_WAIT, FORKING - 1);
+        self.wait_until(if shares { until_ns } else { NO_WAIT });
     }
 
     /// Waits awake for a fork that is under way; says whether there was one, and its changes have ended.

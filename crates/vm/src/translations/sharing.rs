@@ -41,8 +41,9 @@
 //! | two threads of a space need the same table | the lock; the second finds another upper entry |
 //! | two spaces leave at once | the lock; the second finds one reference, and keeps the table |
 //! | a CPU walks by the old upper entry, or remembers the way, while another space goes on to change the table | it is shot down first (S4); until then the entries keep their frames (S3) |
-//! | a thread that is no guest has walked there, and reads the entry later | it looks at the upper entry again before it believes what it read ([`Translations::read`]); a fault that finds a present entry changes nothing and lets the access try again |
-//! | a space holds a page by a pin, and goes; the last user of the table stores to it | who pins gets a table of his own: the copy leaves no entry that has its page for itself |
+//! | a thread that is no guest has walked there, and reads the entry later | it looks at the upper entry again before it believes what it read (`Translations::read`); a fault that finds a present entry changes nothing and lets the access try again |
+//! | a space holds a page by a pin, and goes; the last user of the table stores to it | who pins gets a table of his own: the copy leaves no entry that has its page for itself; and who has ever pinned a page shares none |
+//! | a thread has walked to a table that its space leaves, and the last user frees it | a table that was ever shared is freed after a grace period; who reads an entry, or waits for the lock, is in a section that began while the space had the table |
 //! | a store by an old translation beside the fork | as ever: it lands before the shootdown, and so before the call returns |
 //! | a fault begins while a fork marks tables | the changes are announced: it gives up, and waits for the lock |
 
@@ -51,7 +52,7 @@ use super::copy::share;
 use super::frames;
 use super::sharer::{Sharing, chain, unchain};
 use super::slot::Slot;
-use super::table::{Leaf, TableMap, Tables, is_shared};
+use super::table::{BriefTableMap, Leaf, TableMap, Tables, is_shared};
 use crate::access::Access;
 use crate::addr::{PAGE, PageRange, VirtAddr};
 use crate::entry::Entry;
@@ -76,18 +77,25 @@ impl<P: System> Translations<P> {
         (address, access): (VirtAddr, Access),
         leaf: Leaf<'a, P>,
     ) -> (Leaf<'a, P>, Entry) {
-        let seen = leaf.read(self.memory());
-        if leaf.is_shared() { self.own_if_changed((address, access), leaf, seen) } else { (leaf, seen) }
+        self.own_if_shared((address, access), leaf).unwrap_or_else(|| (leaf, leaf.read(self.memory())))
     }
 
-    #[cold]
-    fn own_if_changed<'a>(
+    /// As [`Self::own_for`], if the table is shared.
+    #[inline(always)]
+    pub(crate) fn own_if_shared<'a>(
         &'a self,
         (address, access): (VirtAddr, Access),
         leaf: Leaf<'a, P>,
-        seen: Entry,
-    ) -> (Leaf<'a, P>, Entry) {
-        if access != Access::Write && seen.is_present() {
+    ) -> Option<(Leaf<'a, P>, Entry)> {
+        leaf.is_shared().then(|| self.own_if_changed((address, access), leaf))
+    }
+
+    #[cold]
+    fn own_if_changed<'a>(&'a self, (address, access): (VirtAddr, Access), leaf: Leaf<'a, P>) -> (Leaf<'a, P>, Entry) {
+        if access != Access::Write
+            && let Some(seen) = self.read_shared(leaf)
+            && seen.is_present()
+        {
             return (leaf, seen);
         }
         // Most children go at once: to exec, or to an end. Then the table need not be copied.
@@ -124,11 +132,24 @@ impl<P: System> Translations<P> {
     pub(crate) fn read(&self, address: u64) -> Entry {
         loop {
             let Some(leaf) = self.tables.walk(self.memory(), address) else { return Entry::EMPTY };
-            let entry = leaf.read(self.memory());
-            if !leaf.is_shared() || leaf.parent_entry(self.memory()) == leaf.parent.1 {
+            if !leaf.is_shared() {
+                return leaf.read(self.memory());
+            }
+            if let Some(entry) = self.read_shared(leaf) {
                 return entry;
             }
         }
+    }
+
+    /// Returns an entry of a shared table, unless the space has left the table by then.
+    fn read_shared(&self, leaf: Leaf<'_, P>) -> Option<Entry> {
+        // Others may free what the space has left.
+        let _reading = self.memory().rcu().read();
+        if leaf.parent_entry(self.memory()) != leaf.parent.1 {
+            return None;
+        }
+        let entry = leaf.read(self.memory());
+        (leaf.parent_entry(self.memory()) == leaf.parent.1).then_some(entry)
     }
 
     /// As [`Tables::for_each_leaf`], of tables that are the space's own by then.
@@ -158,6 +179,11 @@ impl<P: System> Translations<P> {
     /// Gives the space a table of its own in place of one that is shared, if it still is; see the module.
     fn own_table(&self, leaf: Leaf<'_, P>, span: Range<u64>) {
         let (memory, shared) = (self.memory(), leaf.table);
+        // Who waits for the lock of a table that his space leaves meanwhile waits for others' table.
+        let _reading = memory.rcu().read();
+        if leaf.parent_entry(memory) != leaf.parent.1 {
+            return;
+        }
         let _shared = TableMap::<P>::new(memory, shared);
         let _lock = memory.page(shared).lock().guard();
         if leaf.parent_entry(memory) != leaf.parent.1 {
@@ -183,7 +209,7 @@ impl<P: System> Translations<P> {
     /// one's lock.
     fn copy_table(&self, from: Pfn, to: Pfn, span: Range<u64>) {
         let memory = self.memory();
-        let _to = TableMap::<P>::new(memory, to);
+        let _to = BriefTableMap::<P>::new(memory, to);
         frames::clear_table(memory, to);
         for address in span.step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, from, address);
@@ -210,9 +236,9 @@ impl<P: System> Translations<P> {
         sharing: &mut Sharing<'_, '_, P>,
     ) -> Result<bool, OutOfFrames> {
         let (memory, table) = (self.memory(), upper.pfn());
-        if child.has_table(table, address) {
-            // By another area.
-            return Ok(true);
+        if let Some(leaf) = child.tables.walk(memory, address) {
+            // Another area has been here.
+            return Ok(leaf.table == table);
         }
         if sharing.spares.is_empty() || !(sharing.is_shared)(&Tables::<P>::leaf_span(address)) {
             return Ok(false);
@@ -222,6 +248,7 @@ impl<P: System> Translations<P> {
         let is_counted = {
             let _lock = memory.page(table).lock().guard();
             chain::<P>(memory, table, spare);
+            frames::note_shared_table(memory, table);
             frames::get(memory, table).is_ok() || {
                 unchain::<P>(memory, table);
                 false

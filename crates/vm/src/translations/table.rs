@@ -13,7 +13,8 @@
 //!   it uses. A plain store may only fill an entry that is not present. Under a design that fills empty entries
 //!   freely (`Design::FILLS_FREELY`), an empty one is filled by compare-and-swap and needs no lock.
 //! * I3 a table that was taken out of the tree is freed after a shootdown of the CPUs that may walk it as guests and
-//!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`).
+//!   after a grace period for those that walk it inside an RCU section, unless nobody does (`Space::is_looked_at`);
+//!   one that several spaces have had (`sharing`) always so, because those who left it may look as well.
 //! * I4 the tables of a space, but for the root, each span a byte of some area, or the top of a CPU's range
 //!   (`space::holes`): whoever empties a range takes those away that stand there for nothing, so that the next one
 //!   needs to look at its own range alone. In a space without areas a leaf table stays as long as it counts something
@@ -639,8 +640,9 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Frees all tables of a tree that nobody else can reach; what their entries hold has another owner now.
     pub(crate) fn free_tables(&self, memory: &P::Frames) {
         let all = 0..Self::END;
-        self.free_empty(memory, all.clone(), all, &mut |table, _| {
-            frames::put(memory, table);
+        self.free_empty(memory, all.clone(), all, &mut |table, _| match frames::was_shared_table(memory, table) {
+            true => frames::put_table_deferred(memory, table),
+            false => frames::put(memory, table),
         });
         self.free_root(memory);
     }

@@ -243,6 +243,23 @@ for_each_design!(a_page_that_a_child_pinned_does_not_show_what_the_parent_stores
     });
 });
 
+for_each_design!(a_page_that_a_parent_pinned_does_not_show_what_its_child_stores_later, D, {
+    World::<D>::run(2, 64 << 20, |world| {
+        let parent = Member::of(world.vm.create_space(limits(0)).expect("room"));
+        parent.space.mmap(&anonymous(Some(BASE), TABLE_PAGES * PAGE)).expect("room");
+        parent.guest.store(at(3), 1).expect("mapped");
+        let pin = parent.space.pin(at(3), PinKind::Write).expect("mapped");
+        let child = Member::of(parent.space.fork().expect("room"));
+        drop(parent);
+        child.guest.store(at(3), 2).expect("mapped");
+        let mut words = [0];
+        pin.read(0, &mut words);
+        assert_eq!(words, [1]);
+        assert!(pin.write(0, &[7]));
+        assert_eq!(child.guest.load(at(3)).expect("mapped").0, 2);
+    });
+});
+
 for_each_design!(stores_go_on_while_a_space_is_forked_again_and_again, D, {
     const NR_THREADS: usize = 3;
     const NR_FORKS: u64 = 60;
