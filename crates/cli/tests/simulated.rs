@@ -137,9 +137,10 @@ fn a_machine_of_192_cpus_takes_little_memory_beyond_the_frames() {
     let frames_kib = frames["samples"][0].as_f64().expect("a number") / 1024.0;
     println!("{peak_kib} KiB resident at most, of which frames in use {frames_kib} KiB");
     assert!(frames_kib > 10_000.0, "{frames_kib} KiB");
-    // Stacks, lists of each CPU for each node, what is known of each line that was touched, and a page of metadata for
-    // each 4 MiB of memory, of which there are 12 GiB.
-    assert!(peak_kib - frames_kib <= 140.0 * 1024.0, "{peak_kib} KiB, of which frames {frames_kib} KiB");
+    // Stacks, lists of each CPU for each node, and a page of metadata for each 4 MiB of memory, of which there are 12
+    // GiB; besides, what is known of each line that was touched: the more lines, the further the run gets.
+    let most_kib = 100.0 * 1024.0 + 0.6 * frames_kib;
+    assert!(peak_kib - frames_kib <= most_kib, "{peak_kib} KiB, of which frames {frames_kib} KiB");
 }
 
 /// Waits for a child; returns what it printed, and the most memory that it had, in KiB.
