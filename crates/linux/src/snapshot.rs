@@ -83,9 +83,16 @@ mod tests {
     #[test]
     fn a_sleeping_child_is_seen_with_its_heap_its_stack_and_its_files() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep exists");
-        std::thread::sleep(std::time::Duration::from_millis(100));
         let target = Target::find(child.id() as i32).expect("it is ours");
-        let seen = look(&target).expect("it is ours");
+        let mut seen = look(&target).expect("it is ours");
+        // On a busy machine it takes a while to come as far as to its first malloc.
+        for _ in 0..100 {
+            if seen.heap.start < seen.heap.end {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            seen = look(&target).expect("it is ours");
+        }
         child.kill().expect("it runs");
         child.wait().expect("it is ours");
         let named = |name: &'static str| seen.areas.iter().filter(move |area| area.listed.path.ends_with(name));
