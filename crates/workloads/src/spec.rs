@@ -76,10 +76,10 @@ const ACCESS: &str = "read or write";
 const MAPPING: &str = "private or shared";
 /// What corten-pf's flag takes.
 const PROTECT: &str = "inside or outside";
-/// What refpage's flags take.
-const VARIANT: &str = "anon, memset, refpage or pattern";
 /// What fork's flag takes.
 const EVERY: &str = "never, or a duration from 1us to 1000s, such as 1ms";
+/// What refpage's flags take.
+const VARIANT: &str = "anon, memset, refpage or pattern";
 const TOUCH: &str = "one, half, all, 1% to 100%, or renderer";
 /// The largest size.
 const SIZE_MOST: u64 = 1 << 44;
@@ -141,29 +141,27 @@ impl Spec {
     }
 
     fn read_fork<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
-        let (mut others, mut is_placed) = (Vec::new(), false);
+        let (mut others, mut placed) = (Vec::new(), None);
         while let Some(word) = words.next() {
             let (flag, value) = match word.split_once('=') {
                 Some((flag, value)) => (flag, Some(value)),
                 None => (word, None),
             };
-            match word {
-                "--low" => self.settings.contention = Contention::Low,
-                "--high" => self.settings.contention = Contention::High,
-                _ if flag != "--every" => others.push(word),
-                _ => {}
+            match (word, flag) {
+                ("--low", _) => placed = Some(Contention::Low),
+                ("--high", _) => placed = Some(Contention::High),
+                (_, "--every") => {
+                    let value = value.or_else(|| words.next()).unwrap_or_default();
+                    self.settings.fork_every = Some(every(value).ok_or_else(|| wrong(flag, value, EVERY))?);
+                }
+                _ => others.push(word),
             }
-            is_placed |= ["--low", "--high"].contains(&word);
-            if flag != "--every" {
-                continue;
-            }
-            let value = value.or_else(|| words.next()).unwrap_or_default();
-            self.settings.fork_every = Some(every(value).ok_or_else(|| wrong(flag, value, EVERY))?);
         }
         let is_shared = self.settings.fork_every.is_some();
-        if is_placed && !is_shared {
+        if placed.is_some() && !is_shared {
             return Err(SpecError::Contradiction("--low and --high are about the region of all: they go with --every"));
         }
+        self.settings.contention = placed.unwrap_or_default();
         self.settings.region_bytes = if is_shared { fork::SHARED_REGION_BYTES } else { fork::REGION_BYTES };
         self.read_region(others.into_iter())
     }

@@ -213,6 +213,7 @@ impl<P: System> Translations<P> {
         frames::clear_table(memory, to);
         for address in span.step_by(PAGE as usize) {
             let slot = Tables::<P>::leaf_slot(memory, from, address);
+            // ORDER: Acquire, in the known bug's place, as in `share`.
             let entry = mutant!(SharedEntriesWritable, share(slot) => slot.load(Ordering::Acquire));
             if entry.is_empty() {
                 continue;

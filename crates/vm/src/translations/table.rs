@@ -82,8 +82,7 @@ impl<P: System> Leaf<'_, P> {
     /// Returns the upper entry as it is now.
     #[inline]
     pub(crate) fn parent_entry(&self, memory: &P::Frames) -> Entry {
-        let table = if P::HAS_HIGH_MEMORY { memory.pfn_of(self.parent.0.address()) } else { None };
-        let _map = table.map(|table| Tables::<P>::map_upper(memory, table));
+        let _map = Tables::<P>::map_upper_of(memory, self.parent.0);
         // ORDER: Acquire pairs with the Release in `Tables::free_empty`.
         self.parent.0.load(Ordering::Acquire)
     }
@@ -233,6 +232,13 @@ pub(crate) fn as_reached<P: System>(upper: Entry, entry: Entry) -> Entry {
 }
 
 impl<P: System> Tables<P> {
+    /// Maps the table that an upper entry stands in, while the entry is read or written.
+    #[inline(always)]
+    fn map_upper_of<'a>(memory: &'a P::Frames, slot: Slot<'_, P>) -> Option<BriefFrameMap<'a, P, P::Frames>> {
+        let table = if P::HAS_HIGH_MEMORY { memory.pfn_of(slot.address()) } else { None };
+        table.map(|table| Self::map_upper(memory, table))
+    }
+
     /// Returns the first address behind those of the leaf table of `address`.
     pub(crate) const fn leaf_end(address: u64) -> u64 {
         leaf_end(address)
@@ -404,17 +410,15 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
 
     /// Lets an upper entry lead to a table, which others may have as well if it is shared (`sharing`).
     pub(crate) fn relink(memory: &P::Frames, slot: Slot<'_, P>, table: Pfn, is_shared: bool) {
-        let above = if P::HAS_HIGH_MEMORY { memory.pfn_of(slot.address()) } else { None };
-        let _map = above.map(|table| Self::map_upper(memory, table));
+        let _map = Tables::<P>::map_upper_of(memory, slot);
         // ORDER: Release pairs with `load`: the table's entries are seen.
         slot.store_table(table, is_shared, Ordering::Release);
     }
 
-    /// Empties an upper entry whose table the space has given back.
+    /// Empties an upper entry whose table is the space's no more.
     pub(crate) fn unlink(memory: &P::Frames, slot: Slot<'_, P>) {
-        let above = if P::HAS_HIGH_MEMORY { memory.pfn_of(slot.address()) } else { None };
-        let _map = above.map(|table| Self::map_upper(memory, table));
-        // ORDER: Release pairs with `load`.
+        let _map = Tables::<P>::map_upper_of(memory, slot);
+        // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
         slot.store(Entry::EMPTY, Ordering::Release);
     }
 
@@ -618,10 +622,7 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
     /// Takes a leaf table, which has no entry and whose lock the caller holds, out of the tree; it is freed as I3 says.
     pub(crate) fn take_out(memory: &P::Frames, leaf: Leaf<'_, P>) {
         debug_assert!(Self::is_bare(memory, leaf.table), "what a table holds would leak");
-        let above = if P::HAS_HIGH_MEMORY { memory.pfn_of(leaf.parent.0.address()) } else { None };
-        let _map = above.map(|table| Self::map_upper(memory, table));
-        // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
-        leaf.parent.0.store(Entry::EMPTY, Ordering::Release);
+        Self::unlink(memory, leaf.parent.0);
     }
 
     /// Says whether a table, which the caller has mapped, has no entry.
