@@ -78,8 +78,9 @@ pub enum Choice<'a, P: Processor> {
     Everything,
     /// A part.
     Part(Claim),
-    /// A part, and a range of another table, whose lock comes along: both or none.
-    Two(Claim, HeldRanges<'a, P>, Range<u64>),
+    /// A part, and a range of another table, whose lock the chooser had handed or has put there; both or none. Without
+    /// that lock, everything.
+    Two(Claim, Range<u64>),
     /// To be asked again with another table's lock as well, which is somebody's.
     Again(PartTableRef<'a, P>),
     /// To be asked again behind somebody who is about to take everything.
@@ -88,7 +89,7 @@ pub enum Choice<'a, P: Processor> {
 
 /// Says what a writer asks for: called by [`RangeLock::write_parts_of`] under the lock of the writer's table, and with
 /// another table's lock if it chose [`Choice::Again`] before.
-pub type Choose<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>) -> Choice<'a, P> + 'c;
+pub type Choose<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, &mut Option<HeldRanges<'a, P>>) -> Choice<'a, P> + 'c;
 
 /// So many times a call comes behind somebody else; then it takes everything.
 const MOST_BEHIND: u32 = 8;
@@ -520,9 +521,12 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     /// Machine::new(1).attach(|| {
     ///     lock.write().divide();
     ///     // The lanes meet at 10.
-    ///     let (both, _) = lock.write_parts_of(&|| low.parts(), &mut |_, had| match had.or_else(|| high.parts().try_lock()) {
-    ///         Some(beyond) => Choice::Two(Claim { start: 8, end: 10, ..Claim::default() }, beyond, 10..12),
-    ///         None => Choice::Again(high.parts()),
+    ///     let (both, _) = lock.write_parts_of(&|| low.parts(), &mut |_, beyond| {
+    ///         *beyond = beyond.take().or_else(|| high.parts().try_lock());
+    ///         match beyond {
+    ///             Some(_) => Choice::Two(Claim { start: 8, end: 10, ..Claim::default() }, 10..12),
+    ///             None => Choice::Again(high.parts()),
+    ///         }
     ///     });
     ///     assert!(!both.is_whole());
     ///     assert!(lock.try_read_of(&|| Some(low.parts()), 9..10).is_none());
@@ -677,30 +681,30 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         let (mut other, mut nr_behind) = (None, 0);
         loop {
             let parts = place().ok_or(None)?;
-            let (mut table, beside) = self.locked(parts, other.take());
+            let (mut table, mut beside) = self.locked(parts, other.take());
             if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
-                chosen = Some(choose(&table, beside));
+                chosen = Some(choose(&table, &mut beside));
             }
             // The choice may have moved its place to another table, as somebody else may have before we had the lock.
             if !mutant!(TableOfBefore, is_still(place, parts) => true) {
                 chosen = None;
                 continue;
             }
-            let entered = match chosen.as_mut() {
-                None | Some(Choice::Everything) => return Err(None),
-                Some(Choice::Part(claim)) => {
+            let entered = match (&chosen, &mut beside) {
+                (None | Some(Choice::Everything), _) | (Some(Choice::Two(..)), None) => return Err(None),
+                (Some(Choice::Part(claim)), _) => {
                     table.enter(&Part { claim: *claim, mode }).map(|own| Places { own, beyond: None })
                 }
-                Some(Choice::Two(claim, beyond, range)) => {
+                (Some(Choice::Two(claim, range)), Some(beyond)) => {
                     table.enter_both(&Part { claim: *claim, mode }, (beyond, Part { claim: Claim::of(range), mode }))
                 }
-                Some(Choice::Again(wanted)) => {
+                (Some(Choice::Again(wanted)), _) => {
                     other = Some(*wanted);
                     chosen = None;
                     continue;
                 }
-                Some(Choice::Behind) => {
-                    drop((table, share));
+                (Some(Choice::Behind), _) => {
+                    drop((table, beside, share));
                     share = self.semaphore.read();
                     nr_behind += 1;
                     if !self.is_divided() || nr_behind > MOST_BEHIND {
@@ -713,8 +717,8 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
                 Ok(places) => return Ok(Entered { parts, places, share, table }),
                 Err(in_the_way) => in_the_way,
             };
-            drop(table);
-            // With the other table's lock, if it came along.
+            drop((table, beside));
+            // Without the other table's lock, if there was one.
             chosen = mutant!(ChosenBeforeTheWait, None => chosen.filter(|choice| matches!(choice, Choice::Part(_))));
             let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + patience_ns::<P>());
             if !P::spin_until_deadline(deadline_ns, || slot.end() != end) {

@@ -386,8 +386,8 @@ fn faultless_costs_what_its_table_says() {
         &[
             ("fault", [51, 1, 4, 1]),
             ("mmap", [41, 3, 2, 8]),
-            ("mprotect", [83, 4, 4, 7]),
-            ("mprotect back", [77, 6, 4, 7]),
+            ("mprotect", [82, 4, 4, 7]),
+            ("mprotect back", [76, 6, 4, 7]),
             ("madvise dontneed", [14, 4, 0, 4]),
             ("mremap move", [285, 8, 18, 14]),
             ("munmap", [46, 4, 3, 8]),

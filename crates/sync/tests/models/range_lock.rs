@@ -172,14 +172,13 @@ pub fn who_looks_at_several_tables_excludes_parts_of_each() {
 /// Changes both lanes from one of them: what touches where they meet.
 fn change_both_from(lanes: &Lanes, own: usize) {
     let (other, range) = (lanes.tables[1 - own].parts(), |lane: usize| 2 * lane as u64..2 * lane as u64 + 1);
-    let (_write, _) = lanes.lock.write_parts_of(&|| lanes.tables[own].parts(), &mut |_, had| match had
-        .or_else(|| other.try_lock())
-    {
-        Some(held) => {
-            let claim = Claim { start: range(own).start, end: range(own).end, ..Claim::default() };
-            Choice::Two(claim, held, range(1 - own))
+    let (_write, _) = lanes.lock.write_parts_of(&|| lanes.tables[own].parts(), &mut |_, beyond| {
+        *beyond = beyond.take().or_else(|| other.try_lock());
+        if beyond.is_none() {
+            return Choice::Again(other);
         }
-        None => Choice::Again(other),
+        let claim = Claim { start: range(own).start, end: range(own).end, ..Claim::default() };
+        Choice::Two(claim, range(1 - own))
     });
     lanes.places.iter().for_each(Plain::bump);
 }

@@ -145,6 +145,14 @@ impl<P: System, T> Index<P, T> {
         Edit { head: &self.head, nodes, spare, is_bounded: false, change, fresh, replaced, dropped }
     }
 
+    /// As [`Index::unprepared`], out of nodes that were set aside alone.
+    #[inline(always)]
+    pub fn unprepared_from<'a>(&'a self, spare: Spare<'a, P>) -> Edit<'a, P> {
+        let mut edit = self.unprepared(spare.nodes, Some(spare));
+        edit.is_bounded = true;
+        edit
+    }
+
     /// As [`Edit::prepare`] of an edit out of nodes that were set aside, under a lock that nobody allocates with;
     /// nothing if they are too few.
     pub fn prepare_from<'a>(
@@ -153,10 +161,8 @@ impl<P: System, T> Index<P, T> {
         added: impl Iterator<Item = IndexEntry<T>>,
         spare: Spare<'a, P>,
     ) -> Option<Edit<'a, P>> {
-        let mut edit = self.unprepared(spare.nodes, Some(spare));
-        edit.is_bounded = true;
-        edit.prepare_all(range, added).ok()?;
-        Some(edit)
+        let mut edit = self.unprepared_from(spare);
+        edit.is_prepared(range, added).then_some(edit)
     }
 
     /// Gives back what is kept for the next edit; there is none.
@@ -219,6 +225,12 @@ impl<'a, P: System> Edit<'a, P> {
             Err(Short::Frames(cause)) => Err(cause),
             Err(Short::Nodes) => unreachable!("it takes more"),
         }
+    }
+
+    /// As [`Edit::prepare`], of an edit out of nodes that were set aside; says whether they are enough.
+    #[inline]
+    pub fn is_prepared<T>(&mut self, range: Range<u64>, added: impl Iterator<Item = IndexEntry<T>>) -> bool {
+        self.prepare_all(range, added).is_ok()
     }
 
     #[inline]

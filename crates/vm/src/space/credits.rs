@@ -57,7 +57,7 @@ const OUT: u64 = 1;
 const FIRST_OVER: u64 = 2;
 
 /// The purses of a space's CPUs, if they hold credits: in words that lie beside its lanes.
-struct Row<'a, P: System> {
+pub(super) struct Row<'a, P: System> {
     purses: Purses<'a, P>,
     /// By quantity.
     charged: &'a [P::AtomicU64],
@@ -75,12 +75,15 @@ impl<'a, P: System> Row<'a, P> {
         self.purses.credit(quantity as usize, &self.charged[quantity as usize])
     }
 
-    fn note_out(&self) {
+    /// Notes that credits may be out; returns the state.
+    #[inline]
+    fn note_out(&self) -> u64 {
         // Relaxed, both: all else in it changes by who has everything, which excludes those who set this.
         let state = self.state.load(Ordering::Relaxed);
         if state & OUT == 0 {
             self.state.store(state | OUT, Ordering::Relaxed);
         }
+        state
     }
 
     /// Says whether any purse may hold something (C4).
@@ -103,8 +106,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         &self.row().map_or(&self.counts[..], |row| row.charged)[quantity as usize]
     }
 
+    /// Returns the purses of this space's CPUs, if they hold credits: then who has a part claims what it may add.
     #[inline]
-    fn row(&self) -> Option<Row<'_, P>> {
+    pub(super) fn row(&self) -> Option<Row<'_, P>> {
         if !D::Lock::DIVIDES {
             return None;
         }
@@ -149,16 +153,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Claims what a call may add to each limit (C2); under a table's lock. Says whether it may.
-    pub(super) fn claim_credits(&self, added: &Additions) -> bool {
-        let Some(row) = self.row() else { return false };
-        row.note_out();
+    pub(super) fn claim_credits(&self, row: &Row<'_, P>, added: &Additions) -> bool {
+        let state = row.note_out();
         let cpu = P::cpu();
-        let claims = |quantity: Quantity| {
-            let (credit, amount) = (row.credit(quantity), added.of(quantity));
-            let is_served = !row.may_be_over(quantity) && credit.has(cpu, amount);
-            is_served || credit.claim(cpu, amount, self.most(quantity))
-        };
-        Quantity::ALL.into_iter().filter(|&quantity| added.of(quantity) != 0).all(claims)
+        self.claim_credit((row, cpu, state), Quantity::Areas, added.areas)
+            && self.claim_credit((row, cpu, state), Quantity::Bytes, added.bytes)
+            && self.claim_credit((row, cpu, state), Quantity::DataBytes, added.bytes)
+            && self.claim_credit((row, cpu, state), Quantity::LockedBytes, added.locked_bytes)
+    }
+
+    /// Claims of one quantity: written out for each, because every map call claims.
+    #[inline(always)]
+    fn claim_credit(&self, (row, cpu, state): (&Row<'_, P>, usize, u64), quantity: Quantity, amount: u64) -> bool {
+        let credit = row.credit(quantity);
+        let is_served = state & (FIRST_OVER << quantity as u32) == 0 && credit.has(cpu, amount);
+        amount == 0 || is_served || credit.claim(cpu, amount, self.most(quantity))
     }
 
     /// Counts a change: out of this CPU's purse, if the caller has a part and CPUs hold credits.
@@ -178,13 +187,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
             return self.note_over();
         }
         let cpu = P::cpu();
-        for quantity in Quantity::ALL {
-            let (before, after) = (counted.before.of(quantity), counted.after.of(quantity));
-            match after.checked_sub(before) {
-                Some(0) => {}
-                Some(added) => row.credit(quantity).add(cpu, added),
-                None => row.credit(quantity).take_away(cpu, before - after, || self.most(quantity)),
-            }
+        let Counted { before, after } = counted;
+        self.count_in_purse((row, cpu), Quantity::Areas, (before.areas, after.areas));
+        self.count_in_purse((row, cpu), Quantity::Bytes, (before.bytes, after.bytes));
+        self.count_in_purse((row, cpu), Quantity::DataBytes, (before.data_bytes, after.data_bytes));
+        self.count_in_purse((row, cpu), Quantity::LockedBytes, (before.locked_bytes, after.locked_bytes));
+    }
+
+    /// Counts a change of one quantity: written out for each, because every map call counts.
+    #[inline(always)]
+    fn count_in_purse(&self, (row, cpu): (&Row<'_, P>, usize), quantity: Quantity, (before, after): (u64, u64)) {
+        match after.checked_sub(before) {
+            Some(0) => {}
+            Some(added) => row.credit(quantity).add(cpu, added),
+            None => row.credit(quantity).take_away(cpu, before - after, || self.most(quantity)),
         }
     }
 

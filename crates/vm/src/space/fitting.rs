@@ -8,14 +8,30 @@
 use super::annex_edits::{Comes, Founded, MoveNodes};
 use super::lane_rooms::LaneRooms;
 use super::map_lock::MapLock;
+use super::own_lane::OwnLane;
 use super::permit::{ReadPermit, WritePermit};
 use super::seams::Mixed;
 use super::{AreaAt, Space};
 use crate::addr::{PageRange, USER_END, VirtAddr};
+use crate::area::Area;
 use crate::design::Design;
 use crate::system::System;
 use core::ops::Range;
 use faultless_sync::{HeldRanges, PartTableRef};
+
+/// What a call is about, under the lock of what is held.
+pub(super) struct Wanted<'w, 'a, P: System, D: Design<P>> {
+    /// Whose table that lock is of.
+    pub(super) near: VirtAddr,
+    pub(super) held: &'w HeldRanges<'w, P>,
+    /// The lane, if that alone has what lies there.
+    pub(super) lane: Option<&'w OwnLane<'a, P, Area<P, D>>>,
+    /// What the call names.
+    pub(super) range: PageRange,
+    /// With the areas that it meets.
+    pub(super) part: Range<u64>,
+    pub(super) comes: Comes,
+}
 
 /// Why a call has everything that named a part.
 #[derive(Debug)]
@@ -44,8 +60,8 @@ impl Unfit {
 pub(super) enum Fitted<'a, P: System> {
     /// A part of the lane; of what reaches a bound, or crosses it, comes everything.
     Inside(Range<u64>),
-    /// A part that reaches one bound, and what lies beyond, with the lock of the lane there.
-    Both(Range<u64>, HeldRanges<'a, P>, Range<u64>),
+    /// A part that reaches one bound, and what lies beyond, whose lane's lock is had.
+    Both(Range<u64>, Range<u64>),
     /// Nothing yet: that lock is somebody's.
     Later(PartTableRef<'a, P>),
 }
@@ -53,15 +69,14 @@ pub(super) enum Fitted<'a, P: System> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Fits a part that is chosen into the lane of `near`: gives it an annex, or more room in the one that it lies in,
     /// or leaves out the bounds of the lane that areas reach which the range meets. The caller has the lock of the
-    /// table that `near` belonged to when it began to wait for that.
-    #[inline]
+    /// table that `near` belonged to when it began to wait for that, and maybe another one, or gets that here.
     pub(super) fn fit_part<'a>(
         &'a self,
-        (near, range, comes): (VirtAddr, PageRange, Comes),
-        (held, other): (&HeldRanges<'_, P>, Option<HeldRanges<'a, P>>),
-        part: Range<u64>,
+        wanted: &Wanted<'_, 'a, P, D>,
+        other: &mut Option<HeldRanges<'a, P>>,
         nodes: &mut Option<MoveNodes<'_, P>>,
     ) -> Result<Fitted<'a, P>, Unfit> {
+        let (&Wanted { near, held, range, comes, .. }, part) = (wanted, wanted.part.clone());
         let Some(lanes) = self.lane_rooms() else { return Ok(Fitted::Inside(part)) };
         if lanes.is_cpus(near.get()) || !self.lock.is_edited_by(near, held) {
             return Ok(Fitted::Inside(part));
@@ -121,7 +136,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn clipped<'a>(
         &'a self,
         lanes: &LaneRooms<P>,
-        (near, other): (VirtAddr, Option<HeldRanges<'a, P>>),
+        (near, other): (VirtAddr, &mut Option<HeldRanges<'a, P>>),
         range: PageRange,
         part: Range<u64>,
     ) -> Result<Fitted<'a, P>, Unfit> {
@@ -149,7 +164,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         (lanes, bounds): (&LaneRooms<P>, &Range<u64>),
         range: PageRange,
         part: &Range<u64>,
-        other: Option<HeldRanges<'a, P>>,
+        other: &mut Option<HeldRanges<'a, P>>,
     ) -> Result<Option<Fitted<'a, P>>, Unfit> {
         let Range { start, end } = range.numbers();
         // Of an area that reaches the other bound, the part leaves the outermost byte out, as always.
@@ -162,9 +177,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         };
         let (beyond, inside) = (VirtAddr::new(beyond), VirtAddr::new(inside));
         let Some(table) = self.lock.parts_at(beyond).filter(|_| !lanes.is_cpus(beyond.get())) else { return Ok(None) };
-        let had = other.filter(|held| held.is_of(table));
-        let Some(held) = had.or_else(|| table.try_lock()) else { return Ok(Some(Fitted::Later(table))) };
-        if !self.lock.is_edited_by(beyond, &held) {
+        if !other.as_ref().is_some_and(|held| held.is_of(table)) {
+            *other = table.try_lock();
+        }
+        if !other.as_ref().is_some_and(|held| self.lock.is_edited_by(beyond, held)) {
             return Ok(Some(Fitted::Later(table)));
         }
         // SAFETY: both lanes' locks of edits are had.
@@ -191,7 +207,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let area = neighbour.map_or(beyond.get()..beyond.get() + 1, addresses);
         let beyond =
             if bound == start { area.start.max(lane.start + 1)..bound } else { bound..area.end.min(lane.end - 1) };
-        Ok(Some(Fitted::Both(own, held, beyond)))
+        Ok(Some(Fitted::Both(own, beyond)))
     }
 }
 

@@ -103,7 +103,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 self.hole_around(range.start)
             }
         };
-        if spanned(&seen).is_none() && !self.may_leave_crossing(&seen) {
+        let leaves_crossing = || !left_over.has_crossing_of(&range) && self.may_leave_crossing(&seen);
+        if spanned(&seen).is_none() && !leaves_crossing() {
             return;
         }
         let edit = self.lock.edit(VirtAddr::new(range.start));

@@ -50,7 +50,7 @@
 //! 512 bytes for each CPU, and four times as much for annexes, behind the sets of the lanes.
 
 use super::annexes::{self, Annexes};
-use super::own_lane::OwnLane;
+use super::own_lane::{OwnLane, is_part_of};
 use super::request::HUGE_BYTES;
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
@@ -129,14 +129,7 @@ pub(super) enum Looks {
 struct Lane<'a, P: System> {
     bounds: Range<u64>,
     room: Option<&'a LaneRoom<P>>,
-}
-
-impl<P: System> Lane<'_, P> {
-    /// Says whether a part neither reaches a bound nor crosses one (N2).
-    fn is_around(&self, part: &Range<u64>) -> bool {
-        let is_above = self.bounds.start < part.start || self.bounds.start == 0;
-        is_above && part.end < self.bounds.end
-    }
+    is_cpus: bool,
 }
 
 const fn nr_rooms(nr_cpus: usize) -> usize {
@@ -253,7 +246,7 @@ impl<P: System> LaneRooms<P> {
     #[inline]
     fn lane(&self, address: u64) -> Lane<'_, P> {
         match self.shape.cpu_at(address) {
-            Some(cpu) => Lane { bounds: self.shape.range_of(cpu), room: Some(self.room_of(cpu)) },
+            Some(cpu) => Lane { bounds: self.shape.range_of(cpu), room: Some(self.room_of(cpu)), is_cpus: true },
             None => self.lane_of_nobody(address),
         }
     }
@@ -261,16 +254,17 @@ impl<P: System> LaneRooms<P> {
     /// As [`LaneRooms::lane`], of an address that no CPU's range has.
     fn lane_of_nobody(&self, address: u64) -> Lane<'_, P> {
         if let Some(annex) = self.annexes().at(address) {
-            return Lane { bounds: self.annexes().bounds(annex), room: Some(self.room_of_annex(annex)) };
+            let (bounds, room) = (self.annexes().bounds(annex), Some(self.room_of_annex(annex)));
+            return Lane { bounds, room, is_cpus: false };
         }
         let all = self.all();
         let rest = if address < all.start { 0..all.start } else { all.end..u64::MAX };
-        Lane { bounds: self.annexes().piece(address, rest), room: None }
+        Lane { bounds: self.annexes().piece(address, rest), room: None, is_cpus: false }
     }
 
     /// Returns the piece of the rest that an address lies in, if it lies in one.
     pub(super) fn piece(&self, address: u64) -> Option<Range<u64>> {
-        let Lane { bounds, room: None } = self.lane(address) else { return None };
+        let Lane { bounds, room: None, .. } = self.lane(address) else { return None };
         Some(bounds)
     }
 
@@ -348,8 +342,7 @@ impl<P: System> LaneRooms<P> {
     /// Says whether a part is one of the lane that an address lies in (N2).
     #[inline]
     pub(super) fn is_part_at(&self, address: u64, part: &Range<u64>) -> bool {
-        let lane = self.lane(address);
-        mutant!(LaneBoundTouched, lane.is_around(part) => lane.bounds.start <= part.start && part.end <= lane.bounds.end)
+        is_part_of(&self.bounds(address), part)
     }
 
     /// Returns the numbers of the lanes that have a part of a range.
@@ -523,7 +516,7 @@ impl<P: System> LaneRooms<P> {
             None if is_rests() => (common, false),
             _ => return None,
         };
-        Some(OwnLane { index, bounds: lane.bounds, notes_lookers })
+        Some(OwnLane { index, bounds: lane.bounds, notes_lookers, is_cpus: lane.is_cpus })
     }
 
     /// As [`Index::highest_gap`].

@@ -1,5 +1,7 @@
 //! Page tables that stand for nothing, because others held a part of what they span (R4 of `ranges`).
 
+use super::annexes::{GRANULE_BYTES, MOST_GRANULES};
+use crate::addr::USER_END;
 use crate::system::System;
 use core::ops::Range;
 use faultless_platform::{Atomic, Ordering};
@@ -14,6 +16,9 @@ pub struct LeftOver<P: System> {
     crossing_start: P::AtomicU64,
     crossing_end: P::AtomicU64,
 }
+
+/// What tables that span a bound are noted by: as much as an annex has at most.
+const COARSE_BYTES: u64 = MOST_GRANULES * GRANULE_BYTES;
 
 /// Makes a bound at least, or at most, as far as `wanted`.
 fn move_bound<A: Atomic<Value = u64>>(bound: &A, wanted: u64, is_past: impl Fn(u64, u64) -> bool) {
@@ -46,10 +51,20 @@ impl<P: System> LeftOver<P> {
         move_bound(&self.end, range.end, |wanted, now| wanted > now);
     }
 
-    /// As [`LeftOver::note`], of tables above that span a lane's bound.
+    /// As [`LeftOver::note`], of tables above that span a lane's bound; of more than the range, so that calls about
+    /// pages that lie side by side change nothing but the first time.
     pub(super) fn note_crossing(&self, range: &Range<u64>) {
-        move_bound(&self.crossing_start, range.start, |wanted, now| wanted < now);
-        move_bound(&self.crossing_end, range.end, |wanted, now| wanted > now);
+        let (start, end) = (range.start / COARSE_BYTES * COARSE_BYTES, range.end.next_multiple_of(COARSE_BYTES));
+        move_bound(&self.crossing_start, start, |wanted, now| wanted < now);
+        move_bound(&self.crossing_end, end.min(USER_END), |wanted, now| wanted > now);
+    }
+
+    /// Says whether a range is noted so already: then it stays, to who has a part of it.
+    #[inline]
+    pub(super) fn has_crossing_of(&self, range: &Range<u64>) -> bool {
+        // Relaxed, both: taken by who has everything.
+        let order = Ordering::Relaxed;
+        self.crossing_start.load(order) <= range.start && range.end <= self.crossing_end.load(order)
     }
 
     /// Says whether tables may stand that span a lane's bound; to who has no lock it is a hint.

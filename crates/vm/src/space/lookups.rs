@@ -138,6 +138,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
+    /// Notes that a lane's index comes to hold an area.
+    #[inline]
+    pub(super) fn note_lanes_used(&self) {
+        if let Some(lanes) = self.lane_rooms() {
+            lanes.note_used();
+        }
+    }
+
     /// Returns how many levels the index has that areas around an address are in.
     pub(super) fn nr_index_levels(&self, address: u64) -> usize {
         match self.edited_indexes(&(address..address), false) {

@@ -3,6 +3,7 @@
 use super::annex_edits::Comes;
 use super::change::{Join, NewArea, Reserve};
 use super::map_lock::MapLock;
+use super::own_lane::OwnLane;
 use super::permit::{ReadPermit, WritePermit};
 use super::quota::MappedBytes;
 use super::ranges::Additions;
@@ -11,7 +12,7 @@ use super::request::{Backing, MapRequest, Placement, Populate};
 use super::search::LOW_2G;
 use super::{EVERYTHING, Space};
 use crate::addr::{AddressRange, PAGE, PageRange, VirtAddr, is_page_aligned, page_ceil};
-use crate::area::{AreaFlags, AreaView};
+use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
@@ -20,7 +21,6 @@ use crate::reference::ReferenceHandle;
 use crate::system::System;
 use crate::translations::Emptied;
 use crate::types::Map;
-use faultless_sync::HeldRanges;
 
 /// Largest offset of a file, inclusive.
 const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -54,20 +54,27 @@ impl<P: System, D: Design<P>> Space<P, D> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is.
+    /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is. Apart from what
+    /// a space of one user does, which pays for nothing of this.
+    #[inline(never)]
     fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
         // Before the guess: all but the first CPU go to their lanes at once.
         self.note_mapper();
         let near = self.guessed_place(request);
-        let reserve = self.reserve_part(near, Comes::AnArea)?;
-        let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut |held| {
-            place = self.place_beside(request, len, held);
-            let added = if self.maps_locked(request) { Additions::of_locked_bytes } else { Additions::of_bytes };
+        let mut reserve = self.reserve_part(near, Comes::AnArea)?;
+        let (write, edit) = self.write_claimed((near, Comes::AnArea), &mut |_, lane| {
+            let is_locked = self.maps_locked(request);
+            place = self.place_beside(request, (len, is_locked), lane);
+            let added = if is_locked { Additions::of_locked_bytes } else { Additions::of_bytes };
             Some((place?, added(len)))
         });
         let place = place.filter(|_| !write.is_whole());
-        let reserve = reserve.map(|reserve| reserve.with_edit(edit));
+        match &mut reserve {
+            Some(reserve) => reserve.set_edit(edit),
+            // Parts are given out since: what comes allocates, and takes the lock itself.
+            None => drop(edit),
+        }
         let mapped = self.with_guard(write, |permit| {
             let range = match place {
                 Some(range) => range,
@@ -106,12 +113,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Chooses where a mapping goes that needs no look at all areas; nothing if it does, or there is no such place.
     /// Under the lock of what is held, so that what is chosen is still to be had when that is entered.
-    fn place_beside(&self, request: &MapRequest<'_, P>, len: u64, held: &HeldRanges<'_, P>) -> Option<PageRange> {
+    fn place_beside(
+        &self,
+        request: &MapRequest<'_, P>,
+        (len, is_locked): (u64, bool),
+        lane: Option<&OwnLane<'_, P, Area<P, D>>>,
+    ) -> Option<PageRange> {
         // Locked memory has a limit of its own, which is claimed as a credit or not at all.
-        if self.maps_locked(request) && !self.has_credits() {
+        if is_locked && !self.has_credits() {
             return None;
         }
-        if let Some(found) = self.search_own(request, len, held) {
+        if let Some(found) = lane.and_then(|lane| self.search_own(request, len, lane)) {
             return Some(found);
         }
         // SAFETY: who edits areas has the lock of what is held.
@@ -238,7 +250,10 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         backing: &Backing<'_, P>,
         reserve: Option<Reserve<'g, P, D>>,
     ) -> Result<(), CallError> {
-        let (held, mut reserve) = self.begin_unmapping_with(range, reserve)?;
+        let (held, mut reserve) = match reserve {
+            None => (self.begin_unmapping(range)?, None),
+            Some(reserve) => self.begin_unmapping_with(range, reserve)?,
+        };
         let flags = self.with_key(with_account(flags), flags);
         let len = range.len_bytes();
         let judged = match self.check_expansion(flags, len, held.bytes) {
@@ -324,11 +339,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         })
     }
 
-    /// As [`Space::unmap_areas`], with no more of the space locked than it takes.
+    /// As [`Space::unmap_areas`], with no more of the space locked than it takes; apart as `map_part` is.
+    #[inline(never)]
     fn unmap_part(&self, range: PageRange) -> Result<(), CallError> {
-        let reserve = self.reserve_part(range.start(), Comes::Nothing)?;
+        let mut reserve = self.reserve_part(range.start(), Comes::Nothing)?;
         let (write, edit) = self.write_part(range, Additions::ONE_CUT);
-        let reserve = reserve.map(|reserve| reserve.with_edit(edit));
+        match &mut reserve {
+            Some(reserve) => reserve.set_edit(edit),
+            // Parts are given out since: what comes allocates, and takes the lock itself.
+            None => drop(edit),
+        }
         self.remove_with(write, |permit| {
             let begun = permit.begin_removal_out_of(range, reserve);
             permit.cut_seams(&range.addresses());
@@ -377,7 +397,10 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         range: PageRange,
         reserve: Option<Reserve<'g, P, D>>,
     ) -> Result<Option<Removal<'g, P, D>>, CallError> {
-        let (held, reserve) = self.begin_unmapping_with(range, reserve)?;
+        let (held, reserve) = match reserve {
+            None => (self.begin_unmapping(range)?, None),
+            Some(reserve) => self.begin_unmapping_with(range, reserve)?,
+        };
         if held.bytes == 0 {
             return Ok(None);
         }
@@ -392,12 +415,10 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     fn begin_unmapping_with(
         self,
         range: PageRange,
-        reserve: Option<Reserve<'g, P, D>>,
+        reserve: Reserve<'g, P, D>,
     ) -> Result<(MappedBytes, Option<Reserve<'g, P, D>>), CallError> {
-        if let Some(with) = &reserve
-            && let Ok(held) = self.check_unmapping(range, with.edit())
-        {
-            return Ok((held, reserve));
+        if let Ok(held) = self.check_unmapping(range, reserve.edit()) {
+            return Ok((held, Some(reserve)));
         }
         drop(reserve);
         Ok((self.begin_unmapping(range)?, None))

@@ -82,9 +82,9 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     fn may_be_divided(&self) -> bool {
         false
     }
-    /// Locks what `choose` says, which is called under the lock of [`MapLock::edit`]; everything if it says a part that
-    /// is not inside the lane of `near`. With a part comes that lock. `choose` is handed another lane's, if it asked
-    /// for that ([`Choice::Again`](faultless_sync::Choice)).
+    /// Locks what `choose` says, which is called under the lock of [`MapLock::edit`]: no part that is not inside the
+    /// lane of `near`. With a part comes that lock. `choose` is handed another lane's, if it asked for that
+    /// ([`Choice::Again`](faultless_sync::Choice)), or takes it there.
     #[track_caller]
     fn write_part<'a>(
         &'a self,

@@ -7,7 +7,15 @@ use crate::addr::{PAGE, USER_END};
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
 use core::ops::Range;
+use faultless_platform::mutant;
 use faultless_sync::Rcu;
+
+/// Says whether a part of a lane neither reaches a bound nor crosses one (N2 of `lane_rooms`).
+#[inline]
+pub(super) fn is_part_of(lane: &Range<u64>, part: &Range<u64>) -> bool {
+    let is_around = (lane.start < part.start || lane.start == 0) && part.end < lane.end;
+    mutant!(LaneBoundTouched, is_around => lane.start <= part.start && part.end <= lane.end)
+}
 
 /// A lane, or a piece of the rest, or a space without lanes, whose index alone has all that lies in it; for whoever has
 /// the lock of its edits. Made under that, and used no longer.
@@ -16,6 +24,8 @@ pub(super) struct OwnLane<'a, P: System, T> {
     pub(super) bounds: Range<u64>,
     /// Whether all who look into the index without that lock note it (N6 of `lane_rooms`).
     pub(super) notes_lookers: bool,
+    /// Whether it is a CPU's range, whose bounds are as they are.
+    pub(super) is_cpus: bool,
 }
 
 impl<'a, P: System, T> OwnLane<'a, P, T> {
@@ -28,6 +38,18 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
     /// Says whether a range lies in the lane, and reaches no bound where something else could begin.
     pub(super) fn is_around(&self, range: &Range<u64>) -> bool {
         (self.bounds.start < range.start || self.bounds.start == 0) && range.end < self.bounds.end
+    }
+
+    /// Says whether a range lies in the lane.
+    #[inline]
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        self.bounds.start <= range.start && range.end <= self.bounds.end
+    }
+
+    /// Says whether a part is one of the lane (N2 of `lane_rooms`).
+    #[inline]
+    pub(super) fn has_part(&self, part: &Range<u64>) -> bool {
+        is_part_of(&self.bounds, part)
     }
 
     /// Returns the first area of the lane that ends behind an address of it.

@@ -47,13 +47,12 @@
 use super::Space;
 use super::annex_edits::{Comes, MoveNodes};
 use super::editing::Editing;
-use super::fitting::{Fitted, Unfit};
+use super::fitting::{Fitted, Unfit, Wanted};
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::own_lane::OwnLane;
 use super::permit::SpaceWriteGuard;
-use super::quantity::Quantity;
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::Area;
 use crate::design::Design;
@@ -180,14 +179,13 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         near: VirtAddr,
         choose: &mut Choose<'_, 'a, P>,
     ) -> (RangeWriteGuard<'a, P, S>, Option<EditGuard<'a, P>>) {
-        let Some(lanes) = self.lanes() else { return self.lock.write_parts_of(&|| self.lock.parts(), choose) };
+        // Who finds none, though parts are given out, asks again under the lock.
+        let Some(lanes) = self.lanes() else { return self.lock.write_parts_of(&|| self.table_at(near), choose) };
         // A CPU's range stays where it is: its table is looked for once.
-        let cpus = lanes.parts_of_cpus(near.get());
-        let table = || cpus.unwrap_or_else(|| lanes.parts(near.get(), self.lock.parts()));
-        self.lock.write_parts_of(&table, &mut |held, other| match choose(held, other) {
-            Choice::Part(part) if !lanes.is_part_at(near.get(), &(part.start..part.end)) => Choice::Everything,
-            chosen => chosen,
-        })
+        if let Some(parts) = lanes.parts_of_cpus(near.get()) {
+            return self.lock.write_parts_of(&|| parts, choose);
+        }
+        self.lock.write_parts_of(&|| lanes.parts(near.get(), self.lock.parts()), choose)
     }
 
     #[inline]
@@ -245,18 +243,12 @@ impl Additions {
     pub(super) const fn of_locked_bytes(bytes: u64) -> Self {
         Self { locked_bytes: bytes, ..Self::of_bytes(bytes) }
     }
-
-    pub(super) const fn of(&self, quantity: Quantity) -> u64 {
-        match quantity {
-            Quantity::Areas => self.areas,
-            Quantity::Bytes | Quantity::DataBytes => self.bytes,
-            Quantity::LockedBytes => self.locked_bytes,
-        }
-    }
 }
 
-/// Says, under the lock of what is held, what a call is about and may add; nothing if it has to have everything.
-type Ask<'c, P> = dyn FnMut(&HeldRanges<'_, P>) -> Option<(PageRange, Additions)> + 'c;
+/// Says, under the lock of what is held, and of the edits of a lane if that alone has what lies there, what a call is
+/// about and may add; nothing if it has to have everything.
+type Ask<'c, 'a, P, D> =
+    dyn FnMut(&HeldRanges<'_, P>, Option<&OwnLane<'a, P, Area<P, D>>>) -> Option<(PageRange, Additions)> + 'c;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Locks a range for changing it, with all that the change may touch; everything where the lock does not divide
@@ -271,7 +263,18 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if !self.lock.may_be_divided() {
             return (self.write_settled(range.addresses()), None);
         }
-        let locked = self.write_claimed((range.start(), Comes::Nothing), &mut |_| Some((range, added)));
+        self.write_part_beside(range, added)
+    }
+
+    /// As [`Space::write_part`], where parts are given out; apart, so that a space of one user pays nothing for it.
+    #[inline(never)]
+    #[track_caller]
+    fn write_part_beside(
+        &self,
+        range: PageRange,
+        added: Additions,
+    ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
+        let locked = self.write_claimed((range.start(), Comes::Nothing), &mut |_, _| Some((range, added)));
         self.join_seams(&locked.0, &range.addresses());
         locked
     }
@@ -279,26 +282,27 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`Space::write_part`], of a range that `choose` says under the lock of what is held; everything if it says
     /// nothing, or one that is not in the lane of `near`.
     #[track_caller]
-    pub(super) fn write_claimed(
-        &self,
+    pub(super) fn write_claimed<'a>(
+        &'a self,
         (near, comes): (VirtAddr, Comes),
-        choose: &mut Ask<'_, P>,
-    ) -> (SpaceWriteGuard<'_, P, D>, Option<Editing<'_, P, D>>) {
+        choose: &mut Ask<'_, 'a, P, D>,
+    ) -> (SpaceWriteGuard<'a, P, D>, Option<Editing<'a, P, D>>) {
         let mut is_refused = false;
         let mut nodes = self.reserve_annex(near);
         let (mut lane, mut unfit, mut met, mut is_fitting) = (None, None, None, false);
         let (write, edit) = self.write_chosen(near, &mut |held, other| {
             (is_refused, met, unfit) = (false, None, None);
-            let Some((range, added)) = choose(held) else { return Choice::Everything };
-            lane = self.own_lane(range.start().get(), held);
+            lane = self.own_lane(near.get(), held);
+            let Some((range, added)) = choose(held, lane.as_ref()) else { return Choice::Everything };
             let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
-            let claim = self.claim((near, held, other), (range, added, comes), part, (&mut nodes, &mut unfit));
+            let wanted = Wanted { near, held, lane: lane.as_ref(), range, part, comes };
+            let claim = self.claim(&wanted, other, added, (&mut nodes, &mut unfit));
             is_refused = claim.is_none() && unfit.is_none();
             if unfit.as_ref().is_some_and(Unfit::is_mended) && !is_fitting {
                 is_fitting = self.lane_rooms().is_some_and(|lanes| lanes.annexes().begin_fitting());
                 return if is_fitting { Choice::Everything } else { Choice::Behind };
             }
-            if let Some(Choice::Two(_, _, beyond)) = &claim {
+            if let Some(Choice::Two(_, beyond)) = &claim {
                 met = Some((range.start().get().max(beyond.start), range.addresses()));
             }
             claim.unwrap_or(Choice::Everything)
@@ -320,41 +324,67 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns what a change of a range claims, which has `part`, if no limit is near (R2, R6); under the table's lock.
+    #[inline(always)]
     fn claim<'a>(
         &'a self,
-        (near, held, other): (VirtAddr, &HeldRanges<'_, P>, Option<HeldRanges<'a, P>>),
-        (range, added, comes): (PageRange, Additions, Comes),
-        part: Range<u64>,
+        wanted: &Wanted<'_, 'a, P, D>,
+        other: &mut Option<HeldRanges<'a, P>>,
+        added: Additions,
         (nodes, unfit): (&mut Option<MoveNodes<'_, P>>, &mut Option<Unfit>),
     ) -> Option<Choice<'a, P>> {
-        if self.has_credits() {
-            *unfit = None;
-            let fitted = self.fit_part((near, range, comes), (held, other), part, nodes);
+        if let Some(row) = self.row() {
             let claim = |Range { start, end }| Claim { start, end, ..Claim::default() };
+            // Of a lane most parts are as they are; what reaches the bounds of a CPU's range has everything.
+            if let Some(lane) = wanted.lane.filter(|lane| lane.notes_lookers) {
+                let is_inside = lane.has_part(&wanted.part);
+                if is_inside {
+                    return self.claim_credits(&row, &added).then(|| Choice::Part(claim(wanted.part.clone())));
+                }
+                if lane.is_cpus {
+                    return Some(Choice::Everything);
+                }
+            }
+            let fitted = self.fit_part(wanted, other, nodes);
             return match fitted.map_err(|cause| *unfit = Some(cause)).ok()? {
-                Fitted::Inside(part) => self.claim_credits(&added).then_some(Choice::Part(claim(part))),
-                Fitted::Both(part, table, beyond) => {
+                Fitted::Inside(part) => match self.is_inside(wanted.near, &part) {
+                    true => self.claim_credits(&row, &added).then(|| Choice::Part(claim(part))),
+                    false => Some(Choice::Everything),
+                },
+                Fitted::Both(part, beyond) => {
                     // An open seam is one area more.
                     let added = Additions { areas: added.areas + 1, ..added };
-                    self.claim_credits(&added).then_some(Choice::Two(claim(part), table, beyond))
+                    self.claim_credits(&row, &added).then(|| Choice::Two(claim(part), beyond))
                 }
                 Fitted::Later(table) => Some(Choice::Again(table)),
             };
         }
+        self.claim_beside_counters(wanted, added)
+    }
+
+    /// As [`Space::claim`], where CPUs hold no credits.
+    fn claim_beside_counters<'a>(&'a self, wanted: &Wanted<'_, 'a, P, D>, added: Additions) -> Option<Choice<'a, P>> {
         let (nr_added, bytes_added) = (added.areas, added.bytes);
         let (nr_areas, most) = (self.nr_areas() + nr_added, self.limits.max_map_count);
         let limit = self.limits.address_space_bytes.min(self.limits.data_bytes);
         // All there can be may claim no more than that.
         let is_far = nr_areas + Additions::MOST_AREAS < most && limit == u64::MAX;
-        let (nr_claimed, bytes_claimed) = if is_far { (0, 0) } else { held.claimed() };
+        let (nr_claimed, bytes_claimed) = if is_far { (0, 0) } else { wanted.held.claimed() };
         // One below the limit, at which some calls answer otherwise.
         let has_room = nr_areas + nr_claimed + 1 < most;
         let is_small = self.mapped_bytes().saturating_add(bytes_claimed).saturating_add(bytes_added) <= limit;
         if !has_room || !is_small {
             return None;
         }
-        let Range { start, end } = part;
+        if !self.is_inside(wanted.near, &wanted.part) {
+            return Some(Choice::Everything);
+        }
+        let Range { start, end } = wanted.part;
         Some(Choice::Part(Claim { start, end, nr_added, bytes_added }))
+    }
+
+    /// Says whether a part is one of the lane of an address (N2 of `lane_rooms`).
+    fn is_inside(&self, near: VirtAddr, part: &Range<u64>) -> bool {
+        self.lane_rooms().is_none_or(|lanes| lanes.is_part_at(near.get(), part))
     }
 
     /// Returns a range and the areas that overlap or touch it, as one; under the table's lock.

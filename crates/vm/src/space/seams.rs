@@ -100,14 +100,33 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// it (`fitting`). Who has parts on both sides of a bound must call it at the end: he closes what he has opened.
     #[inline]
     pub(super) fn cut_seams(self, range: &Range<VirtAddr>) {
-        if !D::Lock::DIVIDES {
-            return;
+        if self.lane_rooms().is_some() {
+            self.cut_seams_in_lanes(range);
         }
+    }
+
+    fn cut_seams_in_lanes(self, range: &Range<VirtAddr>) {
         if self.lock.is_divided() {
-            self.bounds_met(range).for_each(|bound| self.close_seam(bound, range));
+            if self.may_meet_bound(range) {
+                self.close_seams(range);
+            }
         } else {
             self.cut_seams_of_all(range);
         }
+    }
+
+    /// Says whether a range begins or ends where an annex may. Asked first, because most ranges don't. Who has a part
+    /// of a CPU's range reaches none of its bounds.
+    #[inline]
+    fn may_meet_bound(self, range: &Range<VirtAddr>) -> bool {
+        let [start, end] = [range.start, range.end].map(VirtAddr::get);
+        let is_aligned = start.is_multiple_of(GRANULE_BYTES) || end.is_multiple_of(GRANULE_BYTES);
+        is_aligned && self.lane_rooms().is_some_and(|lanes| !lanes.is_cpus(start))
+    }
+
+    #[cold]
+    fn close_seams(self, range: &Range<VirtAddr>) {
+        self.bounds_met(range).for_each(|bound| self.close_seam(bound, range));
     }
 
     fn cut_seams_of_all(self, range: &Range<VirtAddr>) {
@@ -121,7 +140,6 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// Returns the bounds of lanes at the ends of a range, if the caller has a part: then he has one beyond, too.
-    #[inline]
     fn bounds_met(self, range: &Range<VirtAddr>) -> impl Iterator<Item = VirtAddr> + use<'g, P, D> {
         let ends = [range.start, range.end];
         let may_be = |bound: &VirtAddr| D::Lock::DIVIDES && bound.get().is_multiple_of(GRANULE_BYTES);
@@ -137,6 +155,11 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// too, and whether that is one with what he makes is decided at the call's end.
     #[inline]
     pub(super) fn meets_bound(self, range: &Range<VirtAddr>) -> bool {
+        D::Lock::DIVIDES && self.may_meet_bound(range) && self.is_bound_met(range)
+    }
+
+    #[cold]
+    fn is_bound_met(self, range: &Range<VirtAddr>) -> bool {
         self.bounds_met(range).next().is_some()
     }
 
@@ -167,6 +190,13 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Notes that what comes in a range may be joined with what it touches: at a bound that is done at the call's end.
     #[inline]
     pub(super) fn note_joins(self, range: &Range<VirtAddr>) {
+        if D::Lock::DIVIDES && self.may_meet_bound(range) {
+            self.open_bounds(range);
+        }
+    }
+
+    #[cold]
+    fn open_bounds(self, range: &Range<VirtAddr>) {
         for bound in self.bounds_met(range) {
             self.mark_beyond(bound, range, |flags| flags | AreaFlags::SEAM_OPEN);
         }
@@ -271,8 +301,14 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
     /// Joins what seams keep apart in a range and at its ends, and where the range meets areas of which some have
     /// roots, all chains that have none (S4, S5). The caller has everything.
+    #[inline]
     pub(super) fn join_seams(self, range: &Range<VirtAddr>) {
-        let Some(lanes) = self.lane_rooms().filter(|lanes| lanes.annexes().have_seams()) else { return };
+        if let Some(lanes) = self.lane_rooms().filter(|lanes| lanes.annexes().have_seams()) {
+            self.join_seams_of(lanes, range);
+        }
+    }
+
+    fn join_seams_of(self, lanes: &LaneRooms<P>, range: &Range<VirtAddr>) {
         for bound in lanes.annexes().bounds_reached(&(range.start.get()..range.end.get())) {
             self.join_seam(VirtAddr::new(bound));
         }
@@ -339,7 +375,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// As [`WritePermit::join_seams`], with everything locked.
     #[inline]
     pub(super) fn join_seams(&self, write: &SpaceWriteGuard<'_, P, D>, range: &Range<VirtAddr>) {
-        if D::Lock::DIVIDES && write.is_whole() {
+        if write.is_whole() {
             write.permit().join_seams(range);
         }
     }

@@ -4,18 +4,18 @@
 //! A place is Linux's for the same areas (`mm/mmap.c`), but where a CPU searches its own range first (`place`). Nothing
 //! is mapped there at the time of the search: whoever maps there keeps others from doing so until then.
 
+use super::own_lane::OwnLane;
 use super::permit::ReadPermit;
 use super::request::{Alignment, HUGE_BYTES, MapRequest, Placement};
 use super::{AreaAt, EVERYTHING, Space};
 use crate::addr::{PAGE, PageRange, USER_END, VirtAddr, page_ceil};
-use crate::area::AreaFlags;
+use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::CallError;
 use crate::limits::Limits;
 use crate::system::System;
 use crate::types::Map;
 use core::ops::Range;
-use faultless_sync::HeldRanges;
 
 /// Where `MAP_32BIT` puts mappings (`find_start_end` of Linux's x86-64).
 pub(super) const LOW_2G: Range<u64> = 0x4000_0000..0x8000_0000;
@@ -119,11 +119,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
         &self,
         request: &MapRequest<'_, P>,
         len: u64,
-        held: &HeldRanges<'_, P>,
+        lane: &OwnLane<'_, P, Area<P, D>>,
     ) -> Option<PageRange> {
         let Placement::Anywhere = request.placement else { return None };
         let room = self.own_room(self.limits.lowest_chosen.max(PAGE)..self.limits.mmap_base)?;
-        let lane = self.own_lane(room.start, held)?;
+        if !lane.has(&room) {
+            return None;
+        }
         aligned(request.backing.alignment(len), len, |len| {
             let above = |start: VirtAddr, _| lane.first_ending_after(start.get()).map(AreaAt::new);
             highest_with_gap(len, room.clone(), |room| lane.index.highest_gap(len, room), above)

@@ -10,9 +10,22 @@
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
 //! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
-//! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`slack`] pages since its last sum.
-//! So it removes less than twice as much without summing, and a page that comes or goes costs one line of another CPU's
-//! at most, on average.
+//! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`slack`] pages since its last sum,
+//! and any CPU's count has risen past a multiple of as many, or fewer, since the last sum of all: a note says so.
+//! So a page that comes or goes costs one line of another CPU's at most, on average, and one that goes where none come
+//! costs none.
+//!
+//! # What is missing
+//! Between two sums in which nothing is noted to have risen, no count has risen by [`slack`] pages and one addition, so
+//! that the size was never more than that above the first sum, for each CPU. From the moment on at which something is
+//! noted until the end of the next sum, each CPU removes less than twice as much before it sums itself, so that the sum
+//! is no further below a peak since.
+//!
+//! | race | why it is sound |
+//! |---|---|
+//! | a count rises beside a sum | both fence between their store and their look: the sum has the count, or the note that is made is not taken back at the sum's end, because it is not the one of the sum |
+//! | a CPU removes pages beside a sum | the note says that somebody sums: so it sums as well |
+//! | two CPUs sum | the note is that of the one which began last, and is taken back by it alone |
 
 use crate::system::System;
 use crate::translations::frames;
@@ -28,6 +41,16 @@ const fn slack(nr_cpus: usize) -> u64 {
     if nr_cpus < 32 { 32 } else { nr_cpus as u64 }
 }
 
+/// Returns the order of the frames that so many CPUs' cells take.
+const fn order(nr_cpus: usize) -> u8 {
+    (nr_cpus * CELL_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8
+}
+
+/// Values of `note`: nothing has risen since the last sum; something has; a CPU is summing, by its number from here on.
+const CLEAR: u16 = 0;
+const RISEN: u16 = 1;
+const SUMMING: u16 = 2;
+
 /// Two lines: a processor that fetches one may fetch its neighbour with it.
 const CELL_BYTES: usize = 128;
 const SEEN_OFFSET: usize = size_of::<u64>();
@@ -35,10 +58,11 @@ const SEEN_OFFSET: usize = size_of::<u64>();
 /// Resident pages, counted by each CPU.
 pub(crate) struct Resident<P: System> {
     cells: Pfn,
-    order: u8,
     /// No more than a [`CpuSet`](faultless_platform::CpuSet) has.
     nr_cpus: u16,
     peak: P::AtomicU64,
+    /// Whether a count has risen far since the last sum.
+    note: P::AtomicU16,
     counted: AtomicCpuSet<P>,
 }
 
@@ -53,14 +77,19 @@ struct Cell<'a, P: System> {
 impl<P: System> Resident<P> {
     pub(crate) fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
-        let order = (nr_cpus * CELL_BYTES).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
-        let cells = frames::alloc_row_zeroed(memory, order)?;
-        Ok(Self { cells, order, nr_cpus: nr_cpus as u16, peak: P::AtomicU64::new(0), counted: AtomicCpuSet::new() })
+        let cells = frames::alloc_row_zeroed(memory, order(nr_cpus))?;
+        Ok(Self {
+            cells,
+            nr_cpus: nr_cpus as u16,
+            peak: P::AtomicU64::new(0),
+            note: P::AtomicU16::new(CLEAR),
+            counted: AtomicCpuSet::new(),
+        })
     }
 
     pub(crate) fn free(&self, memory: &P::Frames) {
         // SAFETY: the space that counted here has ended.
-        unsafe { memory.free_order(self.cells, self.order) };
+        unsafe { memory.free_order(self.cells, order(self.nr_cpus())) };
     }
 
     #[inline(always)]
@@ -81,6 +110,21 @@ impl<P: System> Resident<P> {
 
     #[inline(always)]
     pub(crate) fn add(&self, memory: &P::Frames, nr_pages: u64) {
+        let (before, after) = self.change(memory, nr_pages);
+        if (before ^ after) >> self.rise_shift() != 0 {
+            self.note_rise();
+        }
+    }
+
+    /// Returns of which power of two a count that comes to a multiple is noted: the largest that [`slack`] has.
+    #[inline(always)]
+    fn rise_shift(&self) -> u32 {
+        (self.nr_cpus() as u64 | slack(1)).ilog2()
+    }
+
+    /// Changes this CPU's count; returns what it was, and is.
+    #[inline(always)]
+    fn change(&self, memory: &P::Frames, added: u64) -> (u64, u64) {
         let cpu = P::cpu();
         let count = self.cell(memory, cpu).count;
         // Relaxed, and no read-modify-write: the cell has one owner.
@@ -88,20 +132,55 @@ impl<P: System> Resident<P> {
         if before == 0 {
             self.counted.insert(cpu);
         }
-        count.store(before.wrapping_add(nr_pages), Ordering::Relaxed);
+        let after = before.wrapping_add(added);
+        count.store(after, Ordering::Relaxed);
+        (before, after)
+    }
+
+    /// Notes that this CPU's count has risen.
+    #[cold]
+    fn note_rise(&self) {
+        // ORDER: a sequentially consistent fence pairs with the one in `sum_if_risen`: the sum has the count, or this
+        // makes a note that the sum does not take back.
+        P::fence(Ordering::SeqCst);
+        // Relaxed, both: ordered by the fence; the line is written only if it must be.
+        if self.note.load(Ordering::Relaxed) != RISEN {
+            self.note.store(RISEN, Ordering::Relaxed);
+        }
     }
 
     /// Subtracts pages that are no longer in the tables.
     pub(crate) fn remove(&self, memory: &P::Frames, nr_pages: u64) {
-        self.add(memory, nr_pages.wrapping_neg());
+        self.change(memory, nr_pages.wrapping_neg());
     }
 
     /// As [`Resident::remove`], and notes how many there were, as far as the module says.
     pub(crate) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
-        if self.is_few() || self.has_moved(memory, nr_pages) {
+        if self.is_few() {
             self.note_peak(memory);
+        } else {
+            self.sum_if_risen(memory, nr_pages);
         }
         self.remove(memory, nr_pages);
+    }
+
+    /// Notes how many pages there are before this CPU removes some, if it has moved far and any has risen; says whether
+    /// it did.
+    fn sum_if_risen(&self, memory: &P::Frames, nr_pages: u64) -> bool {
+        // ORDER: Acquire pairs with the Release below: what the caller removes is missing from no sum that went before.
+        let looks = self.note.load(Ordering::Acquire) != CLEAR && self.has_moved(memory, nr_pages);
+        if looks {
+            let own = SUMMING + P::cpu() as u16;
+            // Relaxed: ordered by the fence.
+            self.note.store(own, Ordering::Relaxed);
+            // ORDER: pairs with the fence in `note_rise`.
+            P::fence(Ordering::SeqCst);
+            self.note_peak(memory);
+            // ORDER: Release pairs with the Acquire above. It fails if a count has risen meanwhile, or another CPU has
+            // begun to sum, which then takes the note back.
+            _ = self.note.compare_exchange(own, CLEAR, Ordering::Release, Ordering::Relaxed);
+        }
+        looks
     }
 
     /// Says whether a sum is cheap.
@@ -211,6 +290,35 @@ mod tests {
     #[test]
     fn the_more_cpus_there_are_the_less_often_one_sums() {
         assert_eq!([1, 31, 32, 33, 384].map(slack), [32, 32, 32, 33, 384]);
+    }
+
+    #[test]
+    fn who_removes_sums_once_behind_a_rise() {
+        let (machine, region) = (Machine::new(3 * NR_SUMMED), HostRegion::reserve(4 << 20).unwrap());
+        // SAFETY: the region is ours and outlives the memory.
+        let memory = unsafe {
+            Memory::<Native>::new(region.base(), region.len_bytes(), 3 * NR_SUMMED, Options::default()).unwrap()
+        };
+        machine.attach(|| {
+            let resident = Resident::<Native>::new(&memory).unwrap();
+            let remove = || {
+                let looks = resident.sum_if_risen(&memory, SLACK);
+                resident.remove(&memory, SLACK);
+                looks
+            };
+            resident.add(&memory, SLACK - 1);
+            assert!(!remove(), "nothing has risen far");
+            resident.add(&memory, 10 * SLACK);
+            assert_eq!([remove(), remove(), remove()], [true, false, false]);
+            resident.add(&memory, SLACK);
+            assert_eq!([remove(), remove()], [true, false]);
+            // Another CPU is in the middle of its sum: until that has ended, everybody sums.
+            resident.note.store(SUMMING + 1, Ordering::Relaxed);
+            assert!(remove());
+            assert_eq!(resident.note.load(Ordering::Relaxed), CLEAR);
+            resident.free(&memory);
+        });
+        drop(memory);
     }
 
     #[test]

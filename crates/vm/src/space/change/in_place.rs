@@ -58,7 +58,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         area.set_flags(flags);
         self.note_joins(&range.addresses());
         if counted.before != counted.after {
-            let _edit = self.lock.edit(range.start());
+            let _edit = if self.has_company() { self.lock.edit(range.start()) } else { None };
             self.count(&counted);
         }
         translations();

@@ -150,6 +150,8 @@ pub(super) struct Change<'a, P: System, D: Design<P>> {
     /// What is free around the range, and it: from the area below to the one above; nothing if others may have edited
     /// the index since it was looked up.
     hole: Option<Range<u64>>,
+    /// Whether nothing is mapped in the range; nothing if one look at the index did not find that.
+    fills_a_hole: Option<bool>,
     /// Whether other CPUs may be using what the change, in force, has taken away.
     may_be_in_use: bool,
     /// Whether each address is of a like area before and after it, and only bounds move: then faults go on beside it,
@@ -247,6 +249,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             range,
             span: (range.start().get(), range.end().get()),
             hole: None,
+            fills_a_hole: None,
             may_be_in_use: true,
             moves_bounds_alone: false,
             is_the_calls_last: false,

@@ -59,6 +59,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         };
         let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
         let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
+        self.fills_a_hole =
+            around.as_ref().map(|around| around.first.is_none_or(|first| first.start >= range.end().get()));
         let is_of_now = self.edit_had().is_some() || !permit.lock.may_be_divided();
         self.hole = is_of_now.then(|| hole_start.get()..hole_end.get());
         // An area that merely touches the range matters only if something can join it.
@@ -223,15 +225,35 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn prepare_edit(&mut self) -> Result<(), OutOfFrames> {
         let space = self.space.space();
         let span = self.span.0..self.span.1;
-        let mut spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
-        let index = match space.edited_indexes(&span, self.pieces.iter().flatten().next().is_some()) {
-            Edited::One(index) => index,
-            Edited::Several(lanes) => return self.prepare_wide(lanes, spare),
+        let spare = self.reserve.as_mut().and_then(|reserve| reserve.nodes.take());
+        let adds = self.pieces.iter().flatten().next().is_some();
+        let index = match self.edit_had().and_then(|edit| edit.lane_around(&span)) {
+            Some(lane) => {
+                if adds && lane.notes_lookers {
+                    space.note_lanes_used();
+                }
+                lane.index
+            }
+            None => match space.edited_indexes(&span, adds) {
+                Edited::One(index) => index,
+                Edited::Several(lanes) => return self.prepare_wide(lanes, spare),
+            },
         };
         if self.edit_had().is_none() && !space.lock.is_divided() {
             let edit = self.edit.insert(index.unprepared(&space.vm().nodes, spare));
             return edit.prepare(span, self.pieces.iter().flatten().map(Piece::entry));
         }
+        self.prepare_edit_beside(index, spare)
+    }
+
+    /// As [`Change::prepare_edit`], where others may edit.
+    #[inline(never)]
+    fn prepare_edit_beside(
+        &mut self,
+        index: &'a Index<P, Area<P, D>>,
+        mut spare: Option<Spare<'a, P>>,
+    ) -> Result<(), OutOfFrames> {
+        let (space, span) = (self.space.space(), self.span.0..self.span.1);
         // Nothing is allocated under the lock: what is set aside mostly is enough.
         let mut nr_more = 2;
         while self.edit.is_none() {
@@ -243,11 +265,14 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                     Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?
                 }
             };
-            let edit = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
-            self.edit_guard = edit.or_else(|| space.edit_at(VirtAddr::new(span.start)));
+            self.edit_guard = self.reserve.as_mut().and_then(|reserve| reserve.edit.take());
+            if self.edit_guard.is_none() {
+                self.edit_guard = space.edit_at(VirtAddr::new(span.start));
+            }
             let entries = self.pieces.iter().flatten().map(Piece::entry);
-            self.edit = index.prepare_from(span.clone(), entries, nodes);
-            if self.edit.is_none() {
+            let edit = self.edit.insert(index.unprepared_from(nodes));
+            if !edit.is_prepared(span.clone(), entries) {
+                self.edit = None;
                 self.end_edit();
             }
         }

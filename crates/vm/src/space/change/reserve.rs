@@ -81,9 +81,9 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 
 impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
     /// Takes the lock of edits over.
-    pub(in crate::space) fn with_edit(mut self, edit: Option<Editing<'a, P, D>>) -> Self {
+    #[inline]
+    pub(in crate::space) fn set_edit(&mut self, edit: Option<Editing<'a, P, D>>) {
         self.edit = edit;
-        self
     }
 
     /// Returns the lock of edits, if it is had.
