@@ -56,6 +56,11 @@ const OUT: u64 = 1;
 /// What is charged of the first quantity may exceed its limit, and of the others with the bits behind (C6).
 const FIRST_OVER: u64 = 2;
 
+/// Says by the state whether what is charged of a quantity may exceed its limit.
+const fn is_over(state: u64, quantity: Quantity) -> bool {
+    state & (FIRST_OVER << quantity as u32) != 0
+}
+
 /// The purses of a space's CPUs, if they hold credits: in words that lie beside its lanes.
 pub(super) struct Row<'a, P: System> {
     purses: Purses<'a, P>,
@@ -95,7 +100,7 @@ impl<'a, P: System> Row<'a, P> {
     /// Says whether what is charged may exceed its limit (C6).
     fn may_be_over(&self, quantity: Quantity) -> bool {
         // Relaxed: written by who has everything.
-        self.state.load(Ordering::Relaxed) & (FIRST_OVER << quantity as u32) != 0
+        is_over(self.state.load(Ordering::Relaxed), quantity)
     }
 }
 
@@ -166,7 +171,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline(always)]
     fn claim_credit(&self, (row, cpu, state): (&Row<'_, P>, usize, u64), quantity: Quantity, amount: u64) -> bool {
         let credit = row.credit(quantity);
-        let is_served = state & (FIRST_OVER << quantity as u32) == 0 && credit.has(cpu, amount);
+        let is_served = !is_over(state, quantity) && credit.has(cpu, amount);
         amount == 0 || is_served || credit.claim(cpu, amount, self.most(quantity))
     }
 

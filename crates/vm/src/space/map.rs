@@ -70,11 +70,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             Some((place?, added(len)))
         });
         let place = place.filter(|_| !write.is_whole());
-        match &mut reserve {
-            Some(reserve) => reserve.set_edit(edit),
-            // Parts are given out since: what comes allocates, and takes the lock itself.
-            None => drop(edit),
-        }
+        Reserve::hand_over(&mut reserve, edit);
         let mapped = self.with_guard(write, |permit| {
             let range = match place {
                 Some(range) => range,
@@ -344,11 +340,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn unmap_part(&self, range: PageRange) -> Result<(), CallError> {
         let mut reserve = self.reserve_part(range.start(), Comes::Nothing)?;
         let (write, edit) = self.write_part(range, Additions::ONE_CUT);
-        match &mut reserve {
-            Some(reserve) => reserve.set_edit(edit),
-            // Parts are given out since: what comes allocates, and takes the lock itself.
-            None => drop(edit),
-        }
+        Reserve::hand_over(&mut reserve, edit);
         self.remove_with(write, |permit| {
             let begun = permit.begin_removal_out_of(range, reserve);
             permit.cut_seams(&range.addresses());

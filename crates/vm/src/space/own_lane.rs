@@ -13,8 +13,12 @@ use faultless_sync::Rcu;
 /// Says whether a part of a lane neither reaches a bound nor crosses one (N2 of `lane_rooms`).
 #[inline]
 pub(super) fn is_part_of(lane: &Range<u64>, part: &Range<u64>) -> bool {
-    let is_around = (lane.start < part.start || lane.start == 0) && part.end < lane.end;
-    mutant!(LaneBoundTouched, is_around => lane.start <= part.start && part.end <= lane.end)
+    mutant!(LaneBoundTouched, is_inside(lane, part) => lane.start <= part.start && part.end <= lane.end)
+}
+
+#[inline]
+fn is_inside(lane: &Range<u64>, range: &Range<u64>) -> bool {
+    (lane.start < range.start || lane.start == 0) && range.end < lane.end
 }
 
 /// A lane, or a piece of the rest, or a space without lanes, whose index alone has all that lies in it; for whoever has
@@ -37,7 +41,7 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
 
     /// Says whether a range lies in the lane, and reaches no bound where something else could begin.
     pub(super) fn is_around(&self, range: &Range<u64>) -> bool {
-        (self.bounds.start < range.start || self.bounds.start == 0) && range.end < self.bounds.end
+        is_inside(&self.bounds, range)
     }
 
     /// Says whether a range lies in the lane.

@@ -38,10 +38,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let keeps_root = |piece: &Piece<P, D>| {
             piece.is_fresh || piece.area().flags_and_root() == (piece.view.flags, piece.view.root)
         };
-        let overlaps = || self.space.overlapping_with(self.range.numbers(), self.edit_guard.as_ref()).next().is_some();
-        D::ADDS_FREELY
-            && self.fills_a_hole.unwrap_or_else(|| !overlaps())
-            && self.pieces.iter().flatten().all(keeps_root)
+        let is_hole = || self.space.overlapping_with(self.range.numbers(), self.edit_guard.as_ref()).next().is_none();
+        D::ADDS_FREELY && self.fills_a_hole.unwrap_or_else(is_hole) && self.pieces.iter().flatten().all(keeps_root)
     }
 
     /// As [`Change::commit_and_hold`], without a wait for the faults that are at work in areas of which bounds move.

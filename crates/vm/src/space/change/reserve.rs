@@ -80,10 +80,13 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 }
 
 impl<'a, P: System, D: Design<P>> Reserve<'a, P, D> {
-    /// Takes the lock of edits over.
-    #[inline]
-    pub(in crate::space) fn set_edit(&mut self, edit: Option<Editing<'a, P, D>>) {
-        self.edit = edit;
+    /// Hands the lock of edits to what was set aside. Where nothing was, because parts are given out only since then,
+    /// it is let go of: what comes allocates, and takes the lock itself.
+    #[inline(always)]
+    pub(in crate::space) fn hand_over(reserve: &mut Option<Self>, edit: Option<Editing<'a, P, D>>) {
+        if let Some(reserve) = reserve {
+            reserve.edit = edit;
+        }
     }
 
     /// Returns the lock of edits, if it is had.
