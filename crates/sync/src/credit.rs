@@ -82,7 +82,7 @@ const PARTS_PER_CPU: u64 = 4;
 /// assert!(pages.claim(1, 10, 100) && !pages.claim(0, 1, 100));
 /// pages.add(1, 10);
 /// // What goes makes room for as much.
-/// pages.take_away(0, 1, || 100);
+/// pages.take_away(0, 1, u64::MAX, || 100);
 /// assert!(pages.total() == 99 && pages.claim(1, 1, 100));
 /// // Beyond the limit, where somebody who had all went, a credit is worth nothing.
 /// charged.store(101, Ordering::Relaxed);
@@ -229,9 +229,9 @@ impl<'a, P: Processor> Credit<'a, P> {
     }
 
     /// Takes away from what there is; the CPU may add as much again, or gives most of it back. The caller holds a
-    /// share, and says the limit if it is asked.
+    /// share, may still add `claimed` of what it has claimed, and says the limit if it is asked.
     #[inline]
-    pub fn take_away(self, cpu: usize, amount: u64, limit: impl FnOnce() -> u64) {
+    pub fn take_away(self, cpu: usize, amount: u64, claimed: u64, limit: impl FnOnce() -> u64) {
         let own = self.of(cpu);
         // Relaxed: I2; what others draw meanwhile decides how much is kept, and nothing else.
         let credit = own.load(Ordering::Relaxed) + amount;
@@ -240,8 +240,9 @@ impl<'a, P: Processor> Credit<'a, P> {
             return own.store(credit, Ordering::Relaxed);
         }
         let kept = self.part(limit().saturating_sub(self.charged.load(Ordering::Relaxed)));
-        // No more than what goes: the rest may be claimed for what the call is still to add.
-        let excess = if credit > 2 * kept { (credit - kept).min(amount) } else { 0 };
+        // What goes was not claimed, nor is what the call will not add any more.
+        let free = amount.max(credit.saturating_sub(claimed));
+        let excess = if credit > 2 * kept { (credit - kept).min(free) } else { 0 };
         own.store(credit - excess, Ordering::Relaxed);
         last_kept.store(kept, Ordering::Relaxed);
         if excess != 0 {
@@ -303,16 +304,19 @@ mod tests {
         let areas = purses.credit(0, &charged);
         // A call that joins two areas, and then cuts another one twice. So little is free that a CPU keeps nothing.
         assert!(areas.claim(0, 2, LIMIT));
-        areas.take_away(0, 1, || LIMIT);
+        areas.take_away(0, 1, 2, || LIMIT);
         areas.add(0, 2);
         assert_eq!((areas.total(), areas.out()), (21, 0));
         // What was claimed by another CPU's number is drawn once more, and no purse falls below nothing.
         areas.add(1, 3);
-        areas.take_away(1, 3, || LIMIT);
+        areas.take_away(1, 3, 0, || LIMIT);
         assert_eq!((areas.total(), areas.out()), (21, 0));
         // What is left of a claim goes with what goes later.
         assert!(areas.claim(0, 2, LIMIT));
-        areas.take_away(0, 3, || LIMIT);
+        areas.take_away(0, 3, 2, || LIMIT);
         assert_eq!((areas.total(), areas.out()), (18, 2));
+        // All that a purse has too much of goes at once, not as slowly as it came.
+        areas.take_away(0, 1, 1, || LIMIT);
+        assert_eq!((areas.total(), areas.out()), (17, 1));
     }
 }

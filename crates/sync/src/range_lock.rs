@@ -44,7 +44,8 @@
 //! gives the share back                                                         gives the share back
 //! ```
 //! A wait is awake and short; after that the semaphore's queue is where one sleeps, and where nobody is overtaken for
-//! ever. Model: `tests/models/range_lock.rs`.
+//! ever. Where somebody sleeps there already, whoever meets a part in his way, or had to wait for the table's lock,
+//! comes behind him at once and asks again, a few times. Model: `tests/models/range_lock.rs`.
 //!
 //! Source: a table of ranges under a spin lock is the shape of Linux's proposed range locks (Jan Kara 2013, Davidlohr
 //! Bueso 2018), whose tree pays off beyond a few dozen holders.
@@ -91,7 +92,9 @@ pub enum Choice<'a, P: Processor> {
 /// another table's lock if it chose [`Choice::Again`] before.
 pub type Choose<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, &mut Option<HeldRanges<'a, P>>) -> Choice<'a, P> + 'c;
 
-/// So many times a call comes behind somebody else; then it takes everything.
+/// So many times a call waits for a part that long; then all further waits together last no longer.
+const MOST_WAITS: u32 = 8;
+/// So many times a call comes behind somebody else; then it waits awake, or takes everything if it has to make room.
 const MOST_BEHIND: u32 = 8;
 
 /// A range that a writer asks for, and what else it takes.
@@ -678,10 +681,18 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         }
         let mut deadline_ns = None;
         let mut chosen = None;
-        let (mut other, mut nr_behind) = (None, 0);
+        let (mut other, mut nr_behind, mut nr_waits) = (None, 0, 0);
         loop {
             let parts = place().ok_or(None)?;
             let (mut table, mut beside) = self.locked(parts, other.take());
+            let comes_behind = || nr_behind < MOST_BEHIND && self.is_contended();
+            if table.had_to_wait() && comes_behind() {
+                // Those who have parts need this lock to get ready.
+                drop((table, beside));
+                share = self.behind(share, &mut nr_behind)?;
+                (chosen, deadline_ns) = (None, None);
+                continue;
+            }
             if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
                 chosen = Some(choose(&table, &mut beside));
             }
@@ -704,12 +715,10 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
                     continue;
                 }
                 (Some(Choice::Behind), _) => {
-                    drop((table, beside, share));
-                    share = self.semaphore.read();
-                    nr_behind += 1;
-                    if !self.is_divided() || nr_behind > MOST_BEHIND {
-                        return Err(if self.is_divided() { None } else { Some(share) });
-                    }
+                    drop((table, beside));
+                    share = self.behind(share, &mut nr_behind)?;
+                    // Whoever slept has not been waiting awake.
+                    deadline_ns = None;
                     continue;
                 }
             };
@@ -720,11 +729,40 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
             drop((table, beside));
             // Without the other table's lock, if there was one.
             chosen = mutant!(ChosenBeforeTheWait, None => chosen.filter(|choice| matches!(choice, Choice::Part(_))));
-            let deadline_ns = *deadline_ns.get_or_insert_with(|| P::now() + patience_ns::<P>());
-            if !P::spin_until_deadline(deadline_ns, || slot.end() != end) {
-                return Err(None);
+            let until_ns = *deadline_ns.get_or_insert_with(|| P::now() + patience_ns::<P>());
+            if !comes_behind() {
+                if P::spin_until_deadline(until_ns, || slot.end() != end) {
+                    nr_waits += 1;
+                    // Where many come and go, another may be in the way by now.
+                    deadline_ns = deadline_ns.filter(|_| nr_waits >= MOST_WAITS);
+                    continue;
+                }
+                if !comes_behind() {
+                    return Err(None);
+                }
             }
+            // One who has everything is enough: what was in the way is gone then.
+            share = self.behind(share, &mut nr_behind)?;
+            (chosen, deadline_ns) = (None, None);
         }
+    }
+
+    /// Lets somebody have everything who waits for that, and shares the semaphore again; the share alone if no parts
+    /// are given out then, and nothing if it is the caller's turn to have everything.
+    #[cold]
+    #[track_caller]
+    fn behind<'a>(
+        &'a self,
+        share: ReadGuard<'a, P, S>,
+        nr_behind: &mut u32,
+    ) -> Result<ReadGuard<'a, P, S>, Option<ReadGuard<'a, P, S>>> {
+        drop(share);
+        let share = self.semaphore.read();
+        *nr_behind += 1;
+        if !self.is_divided() {
+            return Err(Some(share));
+        }
+        if *nr_behind > MOST_BEHIND { Err(None) } else { Ok(share) }
     }
 
     /// Locks a table, and another one if that is named: in the order of their addresses, but the lock's own last.

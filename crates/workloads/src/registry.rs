@@ -2,7 +2,7 @@
 
 use crate::corten::{self, CortenAct};
 use crate::program::{Program, Seat, Worker};
-use crate::settings::{Settings, Touch};
+use crate::settings::{Contention, Settings, Touch};
 use crate::space::{AddressSpace, Refused};
 use crate::spec::Spec;
 use crate::{
@@ -403,6 +403,14 @@ impl Spec {
     /// Returns how many frames a worker needs at most, besides.
     pub fn pages_each(&self) -> u64 {
         (self.workload.pages)(&self.settings)
+    }
+
+    /// Returns how many areas a worker may have that don't become one with others, beyond a handful.
+    pub fn areas_each(&self) -> u64 {
+        match (self.workload.kind, self.settings.contention) {
+            (Kind::Corten(_), Contention::High | Contention::Interleaved) => corten::ITEMS,
+            _ => 0,
+        }
     }
 
     /// Makes the program for an address space with so many threads, seen by one of them.

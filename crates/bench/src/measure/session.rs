@@ -18,7 +18,7 @@ use super::host::once as once_on_host;
 use super::job::{Job, Length, MeasureError, Run};
 use super::simulated::once_simulated;
 use super::site::{HostSite, Pinning};
-use super::vm::once;
+use super::vm::{most_areas, once};
 use crate::spread::Draws;
 use faultless_machine::designs::{HOST_DESIGN, placement_beneath, semaphores_beneath};
 use faultless_machine::session::{in_turns, under_seeds};
@@ -187,6 +187,15 @@ impl BenchSetup {
     /// Returns where a design's address spaces put mappings.
     pub fn placement_under(&self, design: &str) -> PlacementPolicy {
         placement_beneath(design, self.placement)
+    }
+
+    /// Returns how many areas a space may have under this setup, where a workload needs more than is usual.
+    pub fn max_map_count(&self, spec: &Spec, cpus: usize) -> Option<u64> {
+        let team = match self.mode {
+            Mode::Threads => spec.nr_workers(cpus),
+            Mode::Processes => 1,
+        };
+        most_areas(spec, team)
     }
 
     fn check(&self) -> Result<(), SessionError> {

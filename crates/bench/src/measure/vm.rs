@@ -15,7 +15,7 @@ use faultless_vm::check::invariants;
 use faultless_vm::design::{Design, GenerationOf};
 use faultless_vm::registry::{DesignVisitor, with_design};
 use faultless_vm::{Event, Limits, SpaceRef, VirtAddr, Vm};
-use faultless_workloads::{Files, PAGE, Program, Refused, Seat, VmSpace, Worker};
+use faultless_workloads::{Files, PAGE, Program, Refused, Seat, Spec, VmSpace, Worker};
 
 use super::compile;
 use super::course::{Course, Settled};
@@ -148,9 +148,10 @@ impl<P: Threads<Embedding = Usual>> JobUnderDesign<'_, P> {
         files: &Files<'vm, P, D>,
     ) -> Result<Vec<Team<'vm, '_, P, D>>, Refused> {
         let (nr_spaces, team) = self.job.spaces();
+        let max_map_count = most_areas(&self.job.spec, team).unwrap_or(Limits::default().max_map_count);
         let make = |_| {
             let space = vm
-                .create_space(Limits { placement: self.job.placement, ..Limits::default() })
+                .create_space(Limits { placement: self.job.placement, max_map_count, ..Limits::default() })
                 .map_err(|_| Refused::OutOfFrames)?;
             space.set_heap_start(VirtAddr::new(HEAP_START));
             space.brk(VirtAddr::new(HEAP_START + HEAP_BYTES));
@@ -159,6 +160,14 @@ impl<P: Threads<Embedding = Usual>> JobUnderDesign<'_, P> {
         };
         (0..nr_spaces).map(make).collect()
     }
+}
+
+/// Returns how many areas a space may have whose threads need more than Linux allows unless told otherwise
+/// (vm.max_map_count), as whoever runs such a program on Linux would set it.
+pub(super) fn most_areas(spec: &Spec, team: usize) -> Option<u64> {
+    let usual = Limits::default().max_map_count;
+    let needed = spec.areas_each() * team as u64;
+    (needed > usual).then_some(usual + needed)
 }
 
 /// An address space and the program in it.

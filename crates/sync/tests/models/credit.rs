@@ -59,7 +59,7 @@ impl Shared {
             let charged = self.charged.load(Ordering::Relaxed);
             self.charged.store(charged - amount, Ordering::Relaxed);
         } else {
-            self.credit().take_away(cpu, amount, || LIMIT);
+            self.credit().take_away(cpu, amount, 0, || LIMIT);
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use faultless_platform::native::{Machine, Native};
 use faultless_sync::{Claim, RangeLock, RangeWriteGuard, RwSemaphore, Rwsem};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 type Lock = RangeLock<Native, Rwsem<Native>>;
 
@@ -56,4 +59,40 @@ fn parts_are_given_out_again_after_somebody_had_everything() {
         assert!(lock.is_divided(), "and no one after it");
         assert!(are_given_out(), "after one that let others look, and the next");
     });
+}
+
+#[test]
+fn who_meets_a_part_while_somebody_waits_for_everything_comes_behind_him_and_gets_a_part() {
+    // With so many CPUs one waits awake for milliseconds: time enough for somebody else to get in line.
+    let (lock, machine) = (Lock::new(Rwsem::new()), Machine::new(512));
+    machine.attach(|| lock.write().divide());
+    let comes_behind = || {
+        let has_asked = AtomicBool::new(false);
+        thread::scope(|scope| {
+            machine.attach(|| {
+                let held = part(&lock, 0, 0, 0);
+                let second = scope.spawn(|| {
+                    machine.attach(|| {
+                        let (write, _) = lock.write_part(&mut |_| {
+                            has_asked.store(true, Ordering::Relaxed);
+                            Some(Claim { start: 1, end: 3, ..Claim::default() })
+                        });
+                        !write.is_whole()
+                    })
+                });
+                while !has_asked.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
+                let third = scope.spawn(|| machine.attach(|| assert!(lock.write().is_whole())));
+                // Longer than anybody waits awake.
+                thread::sleep(Duration::from_millis(10));
+                drop(held);
+                third.join().expect("it had everything");
+                second.join().expect("it had something")
+            })
+        })
+    };
+    // Where the third thread comes late, the second has everything: rightly.
+    assert!((0..50).any(|_| comes_behind()), "each time it took everything");
+    assert!(!lock.semaphore().is_locked());
 }

@@ -79,15 +79,20 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ) -> Founded {
         let Some(lanes) = self.lane_rooms() else { return Founded::Unprepared };
         let annexes = lanes.annexes();
-        let bounds = granule_below(part.start)..granule_above(part.end);
         let _beside = self.look_beside();
-        let is_below = self.index.last_starting_before(part.start).is_none_or(|below| below.end < bounds.start);
-        let is_above = self.index.first_ending_after(part.end).is_none_or(|above| above.start > bounds.end);
         let piece = lanes.bounds(part.start);
-        let is_inside = piece.start <= bounds.start && bounds.end <= piece.end;
-        if !(is_below && is_above && is_inside && annexes.are_free(&bounds)) || is_held(held, &bounds) {
+        let is_apart = |bounds: &Range<u64>| {
+            let is_below = self.index.last_starting_before(part.start).is_none_or(|below| below.end < bounds.start);
+            let is_above = self.index.first_ending_after(part.end).is_none_or(|above| above.start > bounds.end);
+            let is_inside = piece.start <= bounds.start && bounds.end <= piece.end;
+            is_below && is_above && is_inside && annexes.are_free(bounds) && !is_held(held, bounds)
+        };
+        let around = |bytes: u64| part.start.saturating_sub(1) / bytes * bytes..(part.end / bytes + 1) * bytes;
+        let [granules, large] = [GRANULE_BYTES, annexes.roomy_bytes()].map(around);
+        let clipped = granules.start.min(large.start.max(piece.start))..granules.end.max(large.end.min(piece.end));
+        let Some(bounds) = [clipped, granules].into_iter().find(is_apart) else {
             return Founded::TooNear;
-        }
+        };
         let first = self.index.first_ending_after(part.start).filter(|first| first.start < part.end);
         let Some(area) = mutant!(AreaLeftBehind, first => None) else {
             annexes.publish(annexes.nr(), &bounds);

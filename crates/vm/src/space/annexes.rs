@@ -68,6 +68,8 @@ const SEAMS: usize = 4;
 const CROWDED: usize = 5;
 const CLASS: usize = 6;
 const FITTING: usize = 7;
+/// What an annex has that comes where nothing lies, once there are many.
+const ROOMY_BYTES: u64 = 4 * GRANULE_BYTES;
 /// What an annex has at least that is carved out of areas, at first.
 const LEAST_CARVED: u64 = GRANULE_BYTES;
 /// So many calls wait for the rest's table before annexes begin anew, where no more may come.
@@ -198,6 +200,13 @@ impl<'a, P: System> Annexes<'a, P> {
     pub(super) fn least_bytes(self) -> u64 {
         // Relaxed: changed by who has everything.
         LEAST_CARVED << (2 * self.words[CLASS].load(Ordering::Relaxed))
+    }
+
+    /// Returns how long an annex is that is made where nothing else lies: longer once there are more than CPUs, or
+    /// were, because then calls are anywhere. Not as long as what is carved, so that no few of them have all granules.
+    pub(super) fn roomy_bytes(self) -> u64 {
+        let are_many = self.nr() >= P::nr_cpus() || self.least_bytes() > LEAST_CARVED;
+        if are_many { ROOMY_BYTES } else { GRANULE_BYTES }
     }
 
     /// Notes that somebody waited for the rest's table where no annex may come any more; says whether it is time to

@@ -18,6 +18,8 @@ use crate::types::Area;
 use core::iter::empty;
 use core::ops::Range;
 
+/// Areas that lie further apart are not near each other.
+const MOST_APART_BYTES: u64 = MOST_GRANULES * GRANULE_BYTES;
 /// Of so many annexes for each CPU all of an area becomes, if calls about all of it wait for each other.
 const SHARES_PER_CPU: u64 = 2;
 
@@ -34,24 +36,52 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.prune_bounds_that_went();
     }
 
-    /// Makes an annex around a range in a piece of the rest, and some more beside it in the areas that the range meets,
-    /// which `part` has; says whether it made the first. The caller has everything.
+    /// Makes an annex around a range in a piece of the rest, and some more around what lies near, with the areas that
+    /// the range meets, which `part` has; says whether it made the first. The caller has everything.
     pub(super) fn carve_annexes(&self, permit: WritePermit<'_, P, D>, range: PageRange, part: &Range<u64>) -> bool {
         let Some(lanes) = self.lane_rooms() else { return false };
         let share = ((part.end - part.start) / (SHARES_PER_CPU * P::nr_cpus() as u64)).next_power_of_two();
         let bytes = share.max(lanes.annexes().least_bytes()).min(MOST_GRANULES * GRANULE_BYTES);
         let is_made = self.carve_annex(permit, range, bytes);
-        let first = range.start().get() / bytes * bytes;
-        let beside = |number: u64| [first.checked_add(number * bytes), first.checked_sub(number * bytes)];
-        // Whoever has everything keeps all CPUs waiting, which costs more the more there are: so many are made at once.
-        let numbers = 1..=if is_made { P::nr_cpus() as u64 / 2 } else { 0 };
-        let has_room = |_: &u64| !lanes.annexes().are_used_up();
-        for start in numbers.flat_map(beside).flatten().filter(|start| part.contains(start)).take_while(has_room) {
-            // Inside the block, so that it is the block that comes.
-            let page = PageRange::new(VirtAddr::new(start + PAGE), PAGE);
-            _ = page.is_some_and(|page| self.carve_annex(permit, page, bytes));
+        if is_made {
+            self.carve_beside(permit, range.start().get() / bytes * bytes, bytes);
         }
         is_made
+    }
+
+    /// Makes annexes of blocks above one and below it, as many as there are CPUs at most, where areas of the rest lie
+    /// that are near each other: whoever has everything keeps all CPUs waiting, which costs more the more there are.
+    fn carve_beside(&self, permit: WritePermit<'_, P, D>, first: u64, bytes: u64) {
+        let Some(lanes) = self.lane_rooms() else { return };
+        let has_room = || !lanes.annexes().are_used_up();
+        let (mut nr_left, mut bound) = (P::nr_cpus(), first + bytes);
+        while nr_left > P::nr_cpus() / 2
+            && has_room()
+            && let Some(area) =
+                self.index.first_ending_after(bound).filter(|area| area.start < bound + MOST_APART_BYTES)
+        {
+            let block = bound.max(area.start) / bytes * bytes;
+            self.carve_block(permit, block..block + bytes, area.start);
+            (nr_left, bound) = (nr_left - 1, block + bytes);
+        }
+        bound = first;
+        while nr_left > 0
+            && has_room()
+            && let Some(area) =
+                self.index.last_starting_before(bound).filter(|area| area.end + MOST_APART_BYTES > bound)
+        {
+            let block = (bound.min(area.end) - 1) / bytes * bytes;
+            self.carve_block(permit, block..block + bytes, area.start);
+            (nr_left, bound) = (nr_left - 1, block);
+        }
+    }
+
+    /// Makes an annex of a block, if it is free, or else of a granule of it where an area lies.
+    fn carve_block(&self, permit: WritePermit<'_, P, D>, block: Range<u64>, area: u64) {
+        // Inside the block, so that it is the block that comes.
+        let start = area.clamp(block.start + PAGE, block.end - 2 * PAGE);
+        let page = PageRange::new(VirtAddr::new(start), PAGE);
+        _ = page.is_some_and(|page| self.carve_annex(permit, page, block.end - block.start));
     }
 
     /// Makes an annex of so many bytes around a range in a piece of the rest, if they are free, or else of a granule;

@@ -56,6 +56,14 @@ const OUT: u64 = 1;
 /// What is charged of the first quantity may exceed its limit, and of the others with the bits behind (C6).
 const FIRST_OVER: u64 = 2;
 
+/// Returns how much of a quantity a call may still add that has claimed it, at most.
+const fn most_claimed(quantity: Quantity) -> u64 {
+    match quantity {
+        Quantity::Areas => Additions::MOST_AREAS_OF_A_CALL,
+        _ => u64::MAX,
+    }
+}
+
 /// Says by the state whether what is charged of a quantity may exceed its limit.
 const fn is_over(state: u64, quantity: Quantity) -> bool {
     state & (FIRST_OVER << quantity as u32) != 0
@@ -205,7 +213,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         match after.checked_sub(before) {
             Some(0) => {}
             Some(added) => row.credit(quantity).add(cpu, added),
-            None => row.credit(quantity).take_away(cpu, before - after, || self.most(quantity)),
+            None => row.credit(quantity).take_away(cpu, before - after, most_claimed(quantity), || self.most(quantity)),
         }
     }
 

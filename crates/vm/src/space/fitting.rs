@@ -98,7 +98,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if is_one || lanes.is_part_at(near.get(), &part) {
             Ok(Fitted::Inside(part))
         } else {
-            self.clipped(lanes, (near, other), range, part)
+            self.clipped(lanes, wanted, other)
         }
     }
 
@@ -136,13 +136,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn clipped<'a>(
         &'a self,
         lanes: &LaneRooms<P>,
-        (near, other): (VirtAddr, &mut Option<HeldRanges<'a, P>>),
-        range: PageRange,
-        part: Range<u64>,
+        wanted: &Wanted<'_, 'a, P, D>,
+        other: &mut Option<HeldRanges<'a, P>>,
     ) -> Result<Fitted<'a, P>, Unfit> {
+        let (&Wanted { near, range, .. }, part) = (wanted, wanted.part.clone());
         let bounds = lanes.bounds(near.get());
         if !lanes.is_part_at(near.get(), &range.numbers()) {
-            let both = self.with_beyond((lanes, &bounds), range, &part, other);
+            let both = self.with_beyond((lanes, &bounds), wanted, other);
             return both.transpose().unwrap_or(Ok(Fitted::Inside(part)));
         }
         if part.start < bounds.start || bounds.end < part.end {
@@ -162,8 +162,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn with_beyond<'a>(
         &'a self,
         (lanes, bounds): (&LaneRooms<P>, &Range<u64>),
-        range: PageRange,
-        part: &Range<u64>,
+        Wanted { range, part, comes, .. }: &Wanted<'_, 'a, P, D>,
         other: &mut Option<HeldRanges<'a, P>>,
     ) -> Result<Option<Fitted<'a, P>>, Unfit> {
         let Range { start, end } = range.numbers();
@@ -201,7 +200,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if neighbour.is_some_and(|entry| !entry.area().view().is_cuttable()) {
             return Ok(None);
         }
-        if permit.have_several_roots(&(VirtAddr::new(start.saturating_sub(1))..VirtAddr::new(end + 1))) {
+        let around = VirtAddr::new(start.saturating_sub(1))..VirtAddr::new(end + 1);
+        // What comes takes one of several roots, and which one is known (S4 of `seams`).
+        let is_decided = || *comes == Comes::AnArea && permit.mixes_roots(&around) == Mixed::No;
+        if permit.have_several_roots(&around) && !is_decided() {
             return Err(Unfit::Mixed);
         }
         let area = neighbour.map_or(beyond.get()..beyond.get() + 1, addresses);

@@ -284,6 +284,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             opening,
             root: 0,
         };
+        let view = AreaView { root: self.root_at_bound(&view), ..view };
         let mut change = self.unprepared(range, reserve);
         change.fill(Some(NewArea { view, behind, join }))?;
         change.commit(|| {

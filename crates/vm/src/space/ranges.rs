@@ -234,6 +234,9 @@ impl Additions {
     /// A change of flags, which cuts at both ends.
     pub(super) const TWO_CUTS: Self = Self { areas: 2, ..Self::ONE_CUT };
 
+    /// More areas no call claims: two cuts, and a seam that it opens.
+    pub(super) const MOST_AREAS_OF_A_CALL: u64 = Self::TWO_CUTS.areas + 1;
+
     /// Pages that become data, or come, in the middle of an area.
     pub(super) const fn of_bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::TWO_CUTS }

@@ -17,12 +17,19 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     pub(crate) fn root_of(self, area: &Area<P, D>) -> u64 {
         area.root_or_set(|| {
             debug_assert!(!area.flags().intersects(AreaFlags::SEAMS), "S5 of `seams`");
-            // A neighbour beyond a lane's bound may leave the index meanwhile.
-            let _beside = self.look_beside();
-            // The lock keeps what neighbours have in common with the area.
-            let lent = self.neighbours_root(&area.view(), |_| true);
-            lent.ok().flatten().unwrap_or_else(|| self.vm().fresh_root())
+            self.root_for(&area.view())
         })
+    }
+
+    /// Returns the root that what has a view would get, an area or several that are one to others: a neighbour's or a
+    /// fresh one. The caller holds the semaphore, at least for reading.
+    #[inline]
+    pub(super) fn root_for(self, view: &AreaView<P>) -> u64 {
+        // A neighbour beyond a lane's bound may leave the index meanwhile.
+        let _beside = self.look_beside();
+        // The lock keeps what neighbours have in common with the area.
+        let lent = self.neighbours_root(view, |_| true);
+        lent.ok().flatten().unwrap_or_else(|| self.vm().fresh_root())
     }
 
     /// Returns the root that an area shares with a neighbour: the upper one's, or else the lower one's.

@@ -20,8 +20,10 @@
 //!   area beyond: he opens the seam ([`WritePermit::open_seam`]), so that the sides are areas of their own, and joins
 //!   nothing across the bound; at the call's end he makes a seam if what touches there is one
 //!   ([`WritePermit::cut_seams`]). He only does so where all areas concerned have one root, or none has, which is
-//!   pinned until the end; what is new at the bound is pinned from its beginning. Else he has everything.
-//! * S5 an area of a chain without a root gets one with everything held, when the chain has become one area
+//!   pinned until the end; what is new at the bound is pinned from its beginning. Or they have several, those without
+//!   are of no chain, and an area comes: then Linux joins it with the lower neighbour first, so at a lower bound it has
+//!   the root of the area beyond from its beginning, if they may be joined. Else he has everything.
+//! * S5 an area of a chain without a root gets one with everything held, together with all others of the chain
 //!   ([`Space::root_chains`]): a fault without the lock gives it none, and no call joins it with an area that has a
 //!   root, or may get one before the call ends.
 //!
@@ -187,6 +189,22 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         }
     }
 
+    /// Returns the root that an area which comes has from the beginning: that of the area beyond the lower bound of the
+    /// lane, if it may be joined with that; else none. As on Linux, where the lower neighbour is asked first.
+    #[inline]
+    pub(super) fn root_at_bound(self, view: &AreaView<P>) -> u64 {
+        let range = view.start..view.end;
+        if D::Lock::DIVIDES && self.may_meet_bound(&range) { self.root_beyond(view) } else { 0 }
+    }
+
+    #[cold]
+    fn root_beyond(self, view: &AreaView<P>) -> u64 {
+        let range = view.start..view.end;
+        let is_met = self.bounds_met(&range).any(|bound| bound == view.start);
+        let below = self.beyond(view.start, &range).filter(|_| is_met).map(|below| below.area().view());
+        below.filter(|below| below.joins(view)).map_or(0, |below| below.root)
+    }
+
     /// Notes that what comes in a range may be joined with what it touches: at a bound that is done at the call's end.
     #[inline]
     pub(super) fn note_joins(self, range: &Range<VirtAddr>) {
@@ -314,13 +332,12 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         }
         let around = VirtAddr::new(range.start.get().saturating_sub(1))..range.end.checked_add(1).unwrap_or(range.end);
         if self.mixes_roots(&around) == Mixed::Yes {
-            self.join_chains(&around, |_| ());
+            self.join_chains(&around);
         }
     }
 
-    /// Joins all chains of a range that have no root, and calls `act` for each area that such a chain has become. The
-    /// caller has everything.
-    fn join_chains(self, range: &Range<VirtAddr>, act: impl Fn(AreaAt<'_, P, D>)) {
+    /// Joins all chains of a range that have no root. The caller has everything.
+    fn join_chains(self, range: &Range<VirtAddr>) {
         let mut position = range.start;
         while let Some(entry) = self.first_ending_after(position).filter(|entry| entry.start < range.end) {
             let address = position.max(entry.start);
@@ -329,9 +346,29 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
                 self.join_chain(address);
                 let Some(whole) = self.containing(address) else { return };
                 position = whole.end;
-                act(whole);
             }
         }
+    }
+
+    /// Gives all areas of the chain of one the root that they would get as one; returns where the chain ends. The
+    /// caller has everything.
+    fn root_chain(self, area: AreaAt<'g, P, D>) -> VirtAddr {
+        let (mut lowest, mut highest) = (area, area);
+        while lowest.area().flags().contains(AreaFlags::SEAM_BELOW)
+            && let Some(below) = self.containing(lowest.start - 1)
+        {
+            lowest = below;
+        }
+        while highest.area().flags().contains(AreaFlags::SEAM_ABOVE)
+            && let Some(above) = self.containing(highest.end)
+        {
+            highest = above;
+        }
+        let root = self.root_for(&AreaView { end: highest.end, ..lowest.area().view() });
+        for piece in self.overlapping(lowest.start..highest.end) {
+            _ = piece.area().root_or_set(|| root);
+        }
+        highest.end
     }
 }
 
@@ -348,12 +385,13 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         self.overlapping(range.clone()).any(|entry| entry.area().view().lacks_root_of_chain())
     }
 
-    /// Says whether areas that overlap a range have different roots, or some have none. If none has, nobody gives them
-    /// any until the caller lets go of them.
+    /// Says whether areas that overlap a range have different roots, or some have none. To those that have none nobody
+    /// gives any until the caller lets go of them.
     pub(super) fn have_several_roots(self, range: &Range<VirtAddr>) -> bool {
         let mut roots = self.overlapping(range.clone()).map(|entry| entry.area().view_pinned().root);
         let first = roots.next();
-        roots.any(|root| Some(root) != first)
+        // All are looked at, and so pinned.
+        roots.fold(false, |are_several, root| are_several | (Some(root) != first))
     }
 
     /// Says whether of the areas that overlap a range some have roots, and others are of a chain without one. If none
@@ -380,11 +418,16 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Gives the areas of a range roots that are of chains which have none.
+    /// Gives the areas of a range roots that are of chains which have none, and those of the rest of each chain. Seams
+    /// stay: to join a chain of many lanes and cut it again would keep all others out for as long.
     #[cold]
     pub(crate) fn root_chains(&self, range: &Range<VirtAddr>) {
         let write = self.write(EVERYTHING);
         let permit = write.permit();
-        permit.join_chains(range, |whole| _ = permit.root_of(whole.area()));
+        let mut position = range.start;
+        while let Some(entry) = permit.first_ending_after(position).filter(|entry| entry.start < range.end) {
+            let is_rootless = entry.area().view().lacks_root_of_chain();
+            position = if is_rootless { permit.root_chain(entry) } else { entry.end };
+        }
     }
 }

@@ -72,6 +72,12 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(out, "workers   {mode}")?;
     write_beneath(setup, out)?;
+    let raised = |spec| setup.cpus.iter().filter_map(move |&cpus| setup.max_map_count(spec, cpus));
+    let has_own = setup.designs.iter().any(|design| design != HOST_DESIGN);
+    if let Some(areas) = setup.specs.iter().flat_map(raised).max().filter(|_| has_own) {
+        let kernel = if setup.designs.iter().any(|design| design == HOST_DESIGN) { "; not the host's" } else { "" };
+        writeln!(out, "limits    max_map_count up to {areas}, where workloads need more than Linux's 65,530{kernel}")?;
+    }
     let duration = length(setup.length);
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
     if report.machine.simulated {

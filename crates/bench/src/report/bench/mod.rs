@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::measure::{self, BenchArmResult, BenchOutcome, BenchSetup, Length, Pages, Run, Settled};
 use crate::spread::{Draws, Interval, sensitivity_json};
+use faultless_machine::designs::HOST_DESIGN;
 use faultless_machine::events;
 use faultless_results::Unit;
 use faultless_results::screen::uncolored;
@@ -171,6 +172,10 @@ fn circumstances(report: &BenchReport<'_>, result: &BenchArmResult) -> Map<Strin
     let placement = report.setup.placement_under(&result.arm.design);
     if placement != PlacementPolicy::Linux {
         params.insert("placement".into(), placement.name().into());
+    }
+    let raised = report.setup.max_map_count(&result.arm.spec, result.arm.cpus);
+    if let Some(areas) = raised.filter(|_| result.arm.design != HOST_DESIGN) {
+        params.insert("max_map_count".into(), areas.into());
     }
     let mut all = object(json!({
         "run_delay_ns": runs.clone().map(|run| run.run_delay_ns).collect::<Vec<_>>(),

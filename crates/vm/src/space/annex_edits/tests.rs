@@ -7,7 +7,7 @@ use crate::design::Faultless;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy};
 use crate::space::fitting::Unfit;
-use crate::space::{Advice, Backing, MapRequest, Placement, Populate, SpaceRef};
+use crate::space::{Advice, AreaAt, Backing, MapRequest, Placement, Populate, SpaceRef};
 use crate::{AddressRange, AreaFlags, Guest, PAGE, check};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -213,6 +213,77 @@ fn crowd(space: &TestedSpace<'_>, page: u64) {
     let range = PageRange::new(VirtAddr::new(page), PAGE).expect("user memory");
     let area = space.area_containing(page).map_or(page..page + PAGE, |area| area.start..area.end);
     space.make_fit(write.permit(), &Unfit::Crowded { range, part: area });
+}
+
+/// Returns the roots of all pieces that lie in a range.
+fn roots(space: &TestedSpace<'_>, range: Range<u64>) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut look = |index: &Index<Native, Area<Native, Tested>>| {
+        found.extend(index.overlapping(range.clone()).map(|entry| AreaAt::new(entry).area().view().root));
+    };
+    look(&space.index);
+    space.lane_rooms().expect("mappings are spread").for_each_index(&range, look);
+    found
+}
+
+#[test]
+fn a_first_store_gives_all_of_a_chain_one_root_and_leaves_its_seams() {
+    in_space_of(8, |space| {
+        let chain = START + PAGE..START + 5 * GRANULE_BYTES;
+        map(space, chain.clone());
+        map(space, START + 6 * GRANULE_BYTES..START + 7 * GRANULE_BYTES);
+        crowd(space, START + GRANULE_BYTES + PAGE);
+        let nr_pieces = pieces(space);
+        assert!(nr_pieces >= 4 && space.nr_areas() == 2, "{nr_pieces} pieces");
+        assert!(roots(space, chain.clone()).iter().all(|&root| root == 0));
+        let guest = Guest::new(space);
+        guest.store(VirtAddr::new(START + 3 * GRANULE_BYTES), 1).expect("mapped");
+        let found = roots(space, chain.clone());
+        assert!(found[0] != 0 && found.iter().all(|&root| root == found[0]), "{found:?}");
+        assert_eq!((pieces(space), space.nr_areas()), (nr_pieces, 2));
+        // Another piece of the chain has it already, and another area gets one of its own.
+        guest.store(VirtAddr::new(START + PAGE), 1).expect("mapped");
+        guest.store(VirtAddr::new(START + 6 * GRANULE_BYTES), 1).expect("mapped");
+        assert_eq!(roots(space, chain), found);
+        assert!(!found.contains(&roots(space, START + 6 * GRANULE_BYTES..START + 7 * GRANULE_BYTES)[0]));
+        check_homes(space);
+    });
+}
+
+#[test]
+fn where_many_wait_what_lies_near_gets_annexes_as_well() {
+    in_space_of(8, |space| {
+        let place = |number: u64| START + 2 * number * GRANULE_BYTES + PAGE;
+        let far = place(5) + 65 * GRANULE_BYTES;
+        (0..6).map(place).chain([far]).for_each(|place| map(space, place..place + PAGE));
+        crowd(space, place(2));
+        let mut found = annexes(space);
+        found.sort_by_key(|annex| annex.start);
+        let blocks: Vec<_> = (0..6).map(|number| place(number) - PAGE..place(number) - PAGE + GRANULE_BYTES).collect();
+        assert_eq!(found, blocks, "none where nothing lies, nor around what lies far away");
+        assert_eq!((pieces(space), space.nr_areas()), (7, 7));
+        check_homes(space);
+    });
+}
+
+#[test]
+fn annexes_are_the_longer_the_more_there_are() {
+    const MIB: u64 = 1 << 20;
+    in_space(|space| {
+        let place = |number: u64| START + number * 8 * MIB + PAGE;
+        for number in 0..4 {
+            want(space);
+            map(space, place(number)..place(number) + PAGE);
+        }
+        let lens: Vec<u64> = annexes(space).iter().map(|annex| (annex.end - annex.start) / MIB).collect();
+        assert_eq!(lens, [1, 1, 4, 4]);
+        // What another has of the block is left out.
+        want(space);
+        let beside = place(1) + 2 * MIB;
+        map(space, beside..beside + PAGE);
+        assert_eq!(annexes(space)[4], place(1) - PAGE + MIB..place(1) - PAGE + 4 * MIB);
+        check_homes(space);
+    });
 }
 
 #[test]
