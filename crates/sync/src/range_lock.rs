@@ -92,7 +92,7 @@ pub enum Choice<'a, P: Processor> {
 /// another table's lock if it chose [`Choice::Again`] before.
 pub type Choose<'c, 'a, P> = dyn FnMut(&HeldRanges<'_, P>, &mut Option<HeldRanges<'a, P>>) -> Choice<'a, P> + 'c;
 
-/// So many times a call waits for a part that long; then all further waits together last no longer.
+/// So many times a call waits for a part that long; then all its further waits do together, unless it comes behind.
 const MOST_WAITS: u32 = 8;
 /// So many times a call comes behind somebody else; then it waits awake, or takes everything if it has to make room.
 const MOST_BEHIND: u32 = 8;

@@ -56,6 +56,14 @@ impl Unfit {
     }
 }
 
+/// Where a part reaches a bound of its lane.
+pub(super) struct Reach {
+    /// The bound, if the call reaches it itself and has what lies beyond; else only an area does that it touches.
+    pub(super) bound: Option<u64>,
+    /// What the call names.
+    pub(super) range: PageRange,
+}
+
 /// What a call gets.
 pub(super) enum Fitted<'a, P: System> {
     /// A part of the lane; of what reaches a bound, or crosses it, comes everything.
@@ -148,12 +156,24 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if part.start < bounds.start || bounds.end < part.end {
             return Err(Unfit::Crossing(part));
         }
-        // SAFETY: who edits these areas has the lock of what is held, and the areas' lane is this one.
+        match self.is_decided(&Reach { bound: None, range }, wanted.comes) {
+            false => Err(Unfit::Mixed),
+            true => Ok(Fitted::Inside(part.start.max(bounds.start + 1)..part.end.min(bounds.end - 1))),
+        }
+    }
+
+    /// Says whether it is known which root each area has in the end that a call about a range touches (S4 and S5 of
+    /// `seams`). Asked when a part is chosen, by who has the lock of all that edit these areas: whoever has some of
+    /// them may still give roots, and make seams. So it is asked again by who has the part, and then it stays.
+    pub(super) fn is_decided(&self, reach: &Reach, comes: Comes) -> bool {
+        // SAFETY: nobody edits these areas meanwhile: the caller has the locks of edits, or parts of all of them.
         let permit = unsafe { ReadPermit::assume(self) };
-        let around = VirtAddr::new(range.start().get().saturating_sub(1))..range.end() + 1;
-        match permit.mixes_roots(&around) {
-            Mixed::Yes => Err(Unfit::Mixed),
-            Mixed::No => Ok(Fitted::Inside(part.start.max(bounds.start + 1)..part.end.min(bounds.end - 1))),
+        let around = VirtAddr::new(reach.range.start().get().saturating_sub(1))..reach.range.end() + 1;
+        let is_unmixed = || permit.mixes_roots(&around) == Mixed::No;
+        match reach.bound {
+            None => is_unmixed(),
+            // What comes takes one of several roots, and Linux asks the lower neighbour first.
+            Some(_) => !permit.have_several_roots(&around) || comes == Comes::AnArea && is_unmixed(),
         }
     }
 
@@ -200,10 +220,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if neighbour.is_some_and(|entry| !entry.area().view().is_cuttable()) {
             return Ok(None);
         }
-        let around = VirtAddr::new(start.saturating_sub(1))..VirtAddr::new(end + 1);
-        // What comes takes one of several roots, and which one is known (S4 of `seams`).
-        let is_decided = || *comes == Comes::AnArea && permit.mixes_roots(&around) == Mixed::No;
-        if permit.have_several_roots(&around) && !is_decided() {
+        if !self.is_decided(&Reach { bound: Some(bound), range: *range }, *comes) {
             return Err(Unfit::Mixed);
         }
         let area = neighbour.map_or(beyond.get()..beyond.get() + 1, addresses);

@@ -47,7 +47,7 @@
 use super::Space;
 use super::annex_edits::{Comes, MoveNodes};
 use super::editing::Editing;
-use super::fitting::{Fitted, Unfit, Wanted};
+use super::fitting::{Fitted, Reach, Unfit, Wanted};
 use super::lane_rooms::LaneRooms;
 use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
@@ -293,25 +293,28 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut is_refused = false;
         let mut nodes = self.reserve_annex(near);
         let (mut lane, mut unfit, mut met, mut is_fitting) = (None, None, None, false);
-        let (write, edit) = self.write_chosen(near, &mut |held, other| {
+        let (mut write, mut edit) = self.write_chosen(near, &mut |held, other| {
             (is_refused, met, unfit) = (false, None, None);
             lane = self.own_lane(near.get(), held);
             let Some((range, added)) = choose(held, lane.as_ref()) else { return Choice::Everything };
             let part = mutant!(PartNotWidened, self.widened(range, lane.as_ref()) => range.numbers());
             let wanted = Wanted { near, held, lane: lane.as_ref(), range, part, comes };
-            let claim = self.claim(&wanted, other, added, (&mut nodes, &mut unfit));
+            let claim = self.claim(&wanted, other, added, (&mut nodes, &mut unfit, &mut met));
             is_refused = claim.is_none() && unfit.is_none();
             if unfit.as_ref().is_some_and(Unfit::is_mended) && !is_fitting {
                 is_fitting = self.lane_rooms().is_some_and(|lanes| lanes.annexes().begin_fitting());
                 return if is_fitting { Choice::Everything } else { Choice::Behind };
             }
-            if let Some(Choice::Two(_, beyond)) = &claim {
-                met = Some((range.start().get().max(beyond.start), range.addresses()));
-            }
             claim.unwrap_or(Choice::Everything)
         });
-        if let Some((bound, range)) = met.filter(|_| !write.is_whole()) {
-            write.permit().open_seam(VirtAddr::new(bound), &range);
+        if let Some(reach) = met.filter(|_| !write.is_whole()) {
+            if !self.is_decided(&reach, comes) {
+                // Whoever had some of it when it was chosen has given roots, or made seams, and left.
+                drop((edit.take(), write));
+                write = self.write(reach.range.addresses());
+            } else if let Some(bound) = reach.bound {
+                write.permit().open_seam(VirtAddr::new(bound), &reach.range.addresses());
+            }
         }
         if is_refused {
             // Maybe by a limit that is near because of credits alone (C5 of `credits`).
@@ -333,7 +336,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         wanted: &Wanted<'_, 'a, P, D>,
         other: &mut Option<HeldRanges<'a, P>>,
         added: Additions,
-        (nodes, unfit): (&mut Option<MoveNodes<'_, P>>, &mut Option<Unfit>),
+        (nodes, unfit, met): (&mut Option<MoveNodes<'_, P>>, &mut Option<Unfit>, &mut Option<Reach>),
     ) -> Option<Choice<'a, P>> {
         if let Some(row) = self.row() {
             let claim = |Range { start, end }| Claim { start, end, ..Claim::default() };
@@ -349,11 +352,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
             }
             let fitted = self.fit_part(wanted, other, nodes);
             return match fitted.map_err(|cause| *unfit = Some(cause)).ok()? {
-                Fitted::Inside(part) => match self.is_inside(wanted.near, &part) {
-                    true => self.claim_credits(&row, &added).then(|| Choice::Part(claim(part))),
-                    false => Some(Choice::Everything),
-                },
+                Fitted::Inside(part) if !self.is_inside(wanted.near, &part) => Some(Choice::Everything),
+                Fitted::Inside(part) => {
+                    *met = (part != wanted.part).then_some(Reach { bound: None, range: wanted.range });
+                    self.claim_credits(&row, &added).then(|| Choice::Part(claim(part)))
+                }
                 Fitted::Both(part, beyond) => {
+                    let bound = wanted.range.start().get().max(beyond.start);
+                    *met = Some(Reach { bound: Some(bound), range: wanted.range });
                     // An open seam is one area more.
                     let added = Additions { areas: added.areas + 1, ..added };
                     self.claim_credits(&row, &added).then(|| Choice::Two(claim(part), beyond))
