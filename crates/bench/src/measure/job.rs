@@ -75,10 +75,15 @@ impl Job {
 
     /// Returns how many address spaces there are, and how many workers each has.
     pub(super) fn spaces(&self) -> (usize, usize) {
-        match self.mode {
-            Mode::Threads => (1, self.nr_workers()),
-            Mode::Processes => (self.nr_workers(), 1),
-        }
+        spaces_of(self.mode, self.nr_workers())
+    }
+}
+
+/// Returns how many address spaces so many workers have, and how many workers each.
+pub(super) const fn spaces_of(mode: Mode, nr_workers: usize) -> (usize, usize) {
+    match mode {
+        Mode::Threads => (1, nr_workers),
+        Mode::Processes => (nr_workers, 1),
     }
 }
 

@@ -15,7 +15,7 @@ use faultless_vm::PlacementPolicy;
 use faultless_workloads::Spec;
 
 use super::host::once as once_on_host;
-use super::job::{Job, Length, MeasureError, Run};
+use super::job::{Job, Length, MeasureError, Run, spaces_of};
 use super::simulated::once_simulated;
 use super::site::{HostSite, Pinning};
 use super::vm::{most_areas, once};
@@ -191,10 +191,7 @@ impl BenchSetup {
 
     /// Returns how many areas a space may have under this setup, where a workload needs more than is usual.
     pub fn max_map_count(&self, spec: &Spec, cpus: usize) -> Option<u64> {
-        let team = match self.mode {
-            Mode::Threads => spec.nr_workers(cpus),
-            Mode::Processes => 1,
-        };
+        let (_, team) = spaces_of(self.mode, spec.nr_workers(cpus));
         most_areas(spec, team)
     }
 

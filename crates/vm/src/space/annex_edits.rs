@@ -81,9 +81,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let annexes = lanes.annexes();
         let _beside = self.look_beside();
         let piece = lanes.bounds(part.start);
+        let below = self.index.last_starting_before(part.start).map(|below| below.end);
+        let above = self.index.first_ending_after(part.end).map(|above| above.start);
         let is_apart = |bounds: &Range<u64>| {
-            let is_below = self.index.last_starting_before(part.start).is_none_or(|below| below.end < bounds.start);
-            let is_above = self.index.first_ending_after(part.end).is_none_or(|above| above.start > bounds.end);
+            let is_below = below.is_none_or(|end| end < bounds.start);
+            let is_above = above.is_none_or(|start| start > bounds.end);
             let is_inside = piece.start <= bounds.start && bounds.end <= piece.end;
             is_below && is_above && is_inside && annexes.are_free(bounds) && !is_held(held, bounds)
         };

@@ -274,7 +274,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             Backing::Reference(handle, offset) => (Behind::Reference(handle.reference.clone()), 0, offset / PAGE),
             Backing::Refused(error) => return Err(*error),
         };
-        let view = AreaView {
+        let mut view = AreaView {
             start: range.start(),
             end: range.end(),
             flags,
@@ -284,7 +284,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             opening,
             root: 0,
         };
-        let view = AreaView { root: self.root_at_bound(&view), ..view };
+        view.root = self.root_at_bound(&view);
         let mut change = self.unprepared(range, reserve);
         change.fill(Some(NewArea { view, behind, join }))?;
         change.commit(|| {

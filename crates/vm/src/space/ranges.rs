@@ -308,13 +308,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             claim.unwrap_or(Choice::Everything)
         });
         if let Some(reach) = met.filter(|_| !write.is_whole()) {
-            if !self.is_decided(&reach, comes) {
-                // Whoever had some of it when it was chosen has given roots, or made seams, and left.
-                drop((edit.take(), write));
-                write = self.write(reach.range.addresses());
-            } else if let Some(bound) = reach.bound {
-                write.permit().open_seam(VirtAddr::new(bound), &reach.range.addresses());
-            }
+            (write, edit) = self.looked_at_again((write, edit), &reach, comes);
         }
         if is_refused {
             // Maybe by a limit that is near because of credits alone (C5 of `credits`).
@@ -327,6 +321,26 @@ impl<P: System, D: Design<P>> Space<P, D> {
             lanes.annexes().end_fitting();
         }
         (write, edit.map(|lock| Editing::new(lock, lane)))
+    }
+
+    /// Returns a part that reaches a bound, with the seam there open; everything if whoever had some of it when it was
+    /// chosen has given roots, or made seams, and left.
+    #[cold]
+    #[track_caller]
+    fn looked_at_again<'a>(
+        &'a self,
+        (write, edit): (SpaceWriteGuard<'a, P, D>, Option<EditGuard<'a, P>>),
+        reach: &Reach,
+        comes: Comes,
+    ) -> (SpaceWriteGuard<'a, P, D>, Option<EditGuard<'a, P>>) {
+        if !self.is_decided(reach, comes) {
+            drop((edit, write));
+            return (self.write(reach.range.addresses()), None);
+        }
+        if let Some(bound) = reach.bound {
+            write.permit().open_seam(VirtAddr::new(bound), &reach.range.addresses());
+        }
+        (write, edit)
     }
 
     /// Returns what a change of a range claims, which has `part`, if no limit is near (R2, R6); under the table's lock.

@@ -194,8 +194,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// lane, if it may be joined with that; else none. As on Linux, where the lower neighbour is asked first.
     #[inline]
     pub(super) fn root_at_bound(self, view: &AreaView<P>) -> u64 {
-        let range = view.start..view.end;
-        if D::Lock::DIVIDES && self.may_meet_bound(&range) { self.root_beyond(view) } else { 0 }
+        let may_be_met = D::Lock::DIVIDES && view.start.get().is_multiple_of(GRANULE_BYTES);
+        if may_be_met { self.root_beyond(view) } else { 0 }
     }
 
     #[cold]

@@ -11,9 +11,10 @@ use std::io::{self, Write};
 use super::BenchReport;
 use super::rows::{NR_NAMES, ceiling, curves, interval, latency, moved_by, range, rate, rows};
 use crate::measure::{AGREEMENT, BenchArmResult, BenchSetup, Length, Mode, PlacementPolicy, Run};
-use faultless_results::Unit;
 use faultless_results::stats::summarize;
 use faultless_results::{NOT_CONVERGED, columns, verdict};
+use faultless_results::{Unit, grouped};
+use faultless_vm::Limits;
 use faultless_workloads::{Settings, Spec, Touch};
 
 /// What the table of ceilings shows.
@@ -72,12 +73,7 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(out, "workers   {mode}")?;
     write_beneath(setup, out)?;
-    let raised = |spec| setup.cpus.iter().filter_map(move |&cpus| setup.max_map_count(spec, cpus));
-    let has_own = setup.designs.iter().any(|design| design != HOST_DESIGN);
-    if let Some(areas) = setup.specs.iter().flat_map(raised).max().filter(|_| has_own) {
-        let kernel = if setup.designs.iter().any(|design| design == HOST_DESIGN) { "; not the host's" } else { "" };
-        writeln!(out, "limits    max_map_count up to {areas}, where workloads need more than Linux's 65,530{kernel}")?;
-    }
+    write_limits(setup, out)?;
     let duration = length(setup.length);
     let (runs, warm_ups, seed) = (setup.runs, setup.warm_ups, setup.seed);
     if report.machine.simulated {
@@ -88,6 +84,18 @@ fn write_head(report: &BenchReport<'_>, out: &mut dyn Write) -> io::Result<()> {
         return if sizes.is_empty() { writeln!(out) } else { writeln!(out, "sizes     {}\n", sizes.join(", ")) };
     }
     writeln!(out, "runs      {runs} of each, {duration}, in turn, after {warm_ups} to warm up; seed {seed}\n")
+}
+
+/// Writes how many areas spaces may have, where a workload needs more than is usual.
+fn write_limits(setup: &BenchSetup, out: &mut dyn Write) -> io::Result<()> {
+    let raised = |spec| setup.cpus.iter().filter_map(move |&cpus| setup.max_map_count(spec, cpus));
+    let is_host = |design: &String| design == HOST_DESIGN;
+    let Some(areas) = setup.specs.iter().flat_map(raised).max().filter(|_| !setup.designs.iter().all(is_host)) else {
+        return Ok(());
+    };
+    let [areas, usual] = [areas, Limits::default().max_map_count].map(grouped);
+    let kernel = if setup.designs.iter().any(is_host) { "; not the host's" } else { "" };
+    writeln!(out, "limits    max_map_count up to {areas}, where workloads need more than Linux's {usual}{kernel}")
 }
 
 /// Writes what is beneath the designs, where that is not what is beneath most of them.
