@@ -9,7 +9,7 @@
 //! Numbers are those of the project's list of invariants.
 //! * 1 areas sorted, disjoint, aligned, inside user memory and not too low; their count, within the limit, and the sums
 //!   of their sizes, of data and of locked memory are those that the space keeps; no CPU holds credits that a recall
-//!   would miss
+//!   would miss; pieces of an area say so of each other, and have one root or none
 //! * 2 every entry that is not empty lies in an area and is no stronger than it; a writable or exclusive entry of a
 //!   private area maps a frame that nobody else maps; a private frame lies in an area with its reverse-map root, at its
 //!   page offset, and one of an object is what the object has there; nothing is mapped, and nothing kept, behind an
@@ -237,17 +237,44 @@ fn check_objects<P: System>(
 
 /// Checks that the index says what its areas say.
 fn check_index<P: System>(space: &dyn SeenSpace<P>) -> Result<u64, Broken> {
-    let (mut nr_areas, mut wrong) = (0, None);
+    let (mut nr_areas, mut wrong, mut bad_seam) = (0, None, None);
+    let mut below: Option<AreaView<P>> = None;
     space.for_each_indexed(&mut |start, end, view| {
         if (view.start, view.end) != (VirtAddr::new(start), VirtAddr::new(end)) {
             wrong = wrong.or(Some((start, end, view.start, view.end)));
         }
+        if !is_seam_whole(below.as_ref(), Some(&view)) {
+            bad_seam = bad_seam.or(Some(start));
+        }
+        below = Some(view);
         nr_areas += 1;
     });
     if let Some((start, end, own_start, own_end)) = wrong {
         ensure!(1, false, "index says {start:#x}-{end:#x}, the area {own_start:#x}-{own_end:#x}");
     }
+    if !is_seam_whole(below.as_ref(), None) {
+        bad_seam = bad_seam.or(below.map(|last| last.end.get()));
+    }
+    if let Some(bound) = bad_seam {
+        ensure!(1, false, "what lies at {bound:#x} says that it is cut from a neighbour that is another area");
+    }
     Ok(nr_areas)
+}
+
+/// Says whether two neighbours in the index agree that they are one area which is cut there, or that they aren't; where
+/// they are, they would be joined, have one root or none, and nothing is left open (S2 of `space::seams`).
+fn is_seam_whole<P: System>(lower: Option<&AreaView<P>>, upper: Option<&AreaView<P>>) -> bool {
+    let says = |side: Option<&AreaView<P>>, flag| side.is_some_and(|side| side.flags.contains(flag));
+    let says_any =
+        [(lower, AreaFlags::SEAM_ABOVE), (upper, AreaFlags::SEAM_BELOW)].map(|(side, flag)| says(side, flag));
+    let are_one =
+        |[lower, upper]: [&AreaView<P>; 2]| lower.end == upper.start && lower.joins(upper) && lower.root == upper.root;
+    !says(upper, AreaFlags::SEAM_OPEN)
+        && match says_any {
+            [false, false] => true,
+            [true, true] => lower.zip(upper).is_some_and(|(lower, upper)| are_one([lower, upper])),
+            _ => false,
+        }
 }
 
 fn check_space<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Result<(), Broken> {

@@ -34,7 +34,7 @@
 //! | a fault works in the upper of two areas that are joined, which leaves the index | it is freed behind the fault's section; if it has no root, the fault gives it none (S5) |
 //! | two CPUs store to a chain without a root for the first time | one after the other, with everything held; the second finds the first one's root |
 //! | a call with a part joins an area of a chain that has no root with a neighbour that gets one | the absence of the neighbour's is pinned under the table's lock; if it has one, the call has everything |
-//! | whoever has a part when another is chosen gives a root or makes a seam, and leaves before that is entered | where it reaches a bound, who has entered looks again, and takes everything if roots mix now (`fitting`) |
+//! | whoever has a part when another is chosen gives a root or makes a seam, and leaves before that is entered | where it reaches a bound, who has entered looks again, and takes everything if roots mix now (`fitting`; `orders`) |
 //! | calls in two lanes change areas on both sides of a seam | neither reaches it, and what they change lies in the lane: bounds other than the seam's, and areas other than these two |
 //! | two calls reach one bound, from both sides or from one | each has parts on both sides (S4), so one comes after the other |
 //! | a fault reads the flags of an area whose seam is opened or made | both leave rights and content as they are; its root is there, or pinned, and who would give it one under the lock waits for the part |
@@ -432,3 +432,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 }
+
+#[cfg(test)]
+mod orders;
