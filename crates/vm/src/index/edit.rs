@@ -36,7 +36,7 @@ fn tell_name<P: System>(node: NonNull<Node<P>>) {
 /// What an edit has too little of.
 enum Short {
     Frames(OutOfFrames),
-    /// Nodes that were set aside.
+    /// Nodes that were set aside, or are had without sleeping.
     Nodes,
 }
 
@@ -145,7 +145,7 @@ impl<P: System, T> Index<P, T> {
         Edit { head: &self.head, nodes, spare, is_bounded: false, change, fresh, replaced, dropped }
     }
 
-    /// As [`Index::unprepared`], out of nodes that were set aside alone.
+    /// As [`Index::unprepared`], out of nodes that were set aside, and such as are had without sleeping: under a lock.
     #[inline(always)]
     pub fn unprepared_from<'a>(&'a self, spare: Spare<'a, P>) -> Edit<'a, P> {
         let mut edit = self.unprepared(spare.nodes, Some(spare));
@@ -153,8 +153,8 @@ impl<P: System, T> Index<P, T> {
         edit
     }
 
-    /// As [`Edit::prepare`] of an edit out of nodes that were set aside, under a lock that nobody allocates with;
-    /// nothing if they are too few.
+    /// As [`Edit::prepare`] of an edit out of nodes that were set aside, under a lock that nobody sleeps with; nothing
+    /// if they are too few, and no more are had without sleeping.
     pub fn prepare_from<'a>(
         &'a self,
         range: Range<u64>,
@@ -227,7 +227,7 @@ impl<'a, P: System> Edit<'a, P> {
         }
     }
 
-    /// As [`Edit::prepare`], of an edit out of nodes that were set aside; says whether they are enough.
+    /// As [`Edit::prepare`], of an edit under a lock; says whether there were nodes enough.
     #[inline]
     pub fn is_prepared<T>(&mut self, range: Range<u64>, added: impl Iterator<Item = IndexEntry<T>>) -> bool {
         self.prepare_all(range, added).is_ok()
@@ -534,7 +534,7 @@ impl<'a, P: System> Edit<'a, P> {
         let spare = self.spare.as_mut().and_then(Spare::pop);
         let node = match spare.or_else(|| self.head.finger.take_kept()) {
             Some(node) => node,
-            None if self.is_bounded => return Err(Short::Nodes),
+            None if self.is_bounded => self.nodes.try_alloc().map_err(|_| Short::Nodes)?,
             None => self.nodes.alloc()?,
         };
         // SAFETY: the slab gave us room for a node.

@@ -137,10 +137,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
-            None => {
-                self.end_edit();
-                self.space.vm().areas.alloc()?
-            }
+            None => self.alloc_area()?,
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
@@ -156,6 +153,20 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             P::trace(Tracepoint::named(D::AREA_STATE_NAME, &area.state));
         }
         Ok(area)
+    }
+
+    /// Takes memory for an area, under the lock of edits if that is had, and takes no sleeping: who lets go of it and
+    /// comes back stands behind all who wait for it, some of whom wait for his part.
+    #[cold]
+    fn alloc_area(&mut self) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+        let areas = &self.space.space().vm().areas;
+        if self.edit_had().is_some()
+            && let Ok(area) = areas.try_alloc()
+        {
+            return Ok(area);
+        }
+        self.end_edit();
+        areas.alloc()
     }
 
     /// Puts the new area between its neighbours, joined with them where they allow it.
@@ -254,7 +265,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         mut spare: Option<Spare<'a, P>>,
     ) -> Result<(), OutOfFrames> {
         let (space, span) = (self.space.space(), self.span.0..self.span.1);
-        // Nothing is allocated under the lock: what is set aside mostly is enough.
+        // Nobody sleeps under the lock: what is set aside mostly is enough, or what is had at once.
         let mut nr_more = 2;
         while self.edit.is_none() {
             let nodes = match spare.take() {
