@@ -154,8 +154,14 @@ pub const WEAK_ORDERS: &[WeakOrder] = &[
         "sync/per_vma_lock.rs: PerVmaLock::wait_for_readers: fetch_or without Acquire",
         "per_vma_lock::a_writer_sees_what_readers_did_and_none_comes_after",
     ),
-    row("sync/range_lock/parts.rs: Slot::end: load without Acquire", "range_lock::parts_of_one_place_exclude_each_other"),
-    row("sync/range_lock/parts.rs: Slot::empty: store without Release", "range_lock::parts_of_one_place_exclude_each_other"),
+    row(
+        "sync/range_lock/parts.rs: Slot::end: load without Acquire",
+        "range_lock::parts_of_one_place_exclude_each_other",
+    ),
+    row(
+        "sync/range_lock/parts.rs: Slot::empty: store without Release",
+        "range_lock::parts_of_one_place_exclude_each_other",
+    ),
     row(
         "sync/rcu/deferred.rs: Deferred::is_running: load without Acquire",
         "rcu::flush_waits_for_what_another_cpu_runs",

@@ -530,11 +530,12 @@ impl<'a, P: System> Edit<'a, P> {
         Ok(())
     }
 
+    #[inline]
     fn new_node<const N: usize>(&mut self, parts: [&[NodeSlot]; N], height: u16) -> Result<NonNull<Node<P>>, Short> {
         let spare = self.spare.as_mut().and_then(Spare::pop);
         let node = match spare.or_else(|| self.head.finger.take_kept()) {
             Some(node) => node,
-            None if self.is_bounded => self.nodes.try_alloc().map_err(|_| Short::Nodes)?,
+            None if self.is_bounded => self.take_without_sleep()?,
             None => self.nodes.alloc()?,
         };
         // SAFETY: the slab gave us room for a node.
@@ -542,6 +543,12 @@ impl<'a, P: System> Edit<'a, P> {
         tell_name(node);
         push(&mut self.fresh, node.as_ptr());
         Ok(node)
+    }
+
+    /// Takes a node under a lock.
+    #[cold]
+    fn take_without_sleep(&self) -> Result<NonNull<Node<P>>, Short> {
+        self.nodes.try_alloc().map_err(|_| Short::Nodes)
     }
 
     fn for_each(mut list: *mut Node<P>, mut act: impl FnMut(NonNull<Node<P>>)) {

@@ -137,7 +137,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn new_area(&mut self, view: &AreaView<P>, behind: Behind<P>) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
-            None => self.alloc_area()?,
+            None if self.edit_had().is_some() => self.alloc_locked()?,
+            None => self.space.vm().areas.alloc()?,
         };
         // SAFETY: the slab gave us room for an area.
         unsafe { area.write(Area::new(view, behind)) };
@@ -155,18 +156,15 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         Ok(area)
     }
 
-    /// Takes memory for an area, under the lock of edits if that is had, and takes no sleeping: who lets go of it and
-    /// comes back stands behind all who wait for it, some of whom wait for his part.
+    /// Takes memory for an area under the lock of edits, if that takes no sleeping: who lets go of it and comes back
+    /// stands behind all who wait for it, some of whom wait for his part.
     #[cold]
-    fn alloc_area(&mut self) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+    fn alloc_locked(&mut self) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
         let areas = &self.space.space().vm().areas;
-        if self.edit_had().is_some()
-            && let Ok(area) = areas.try_alloc()
-        {
-            return Ok(area);
-        }
-        self.end_edit();
-        areas.alloc()
+        areas.try_alloc().or_else(|_| {
+            self.end_edit();
+            areas.alloc()
+        })
     }
 
     /// Puts the new area between its neighbours, joined with them where they allow it.
