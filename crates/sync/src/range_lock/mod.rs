@@ -10,7 +10,7 @@
 //! # Words first
 //! `semaphore`: shared by whoever holds a part, alone by who holds everything. `state`: [`UNDIVIDED`], no part was ever
 //! given out; [`DIVIDED`], they are; [`WHOLE`], somebody has everything, or had it for looking.
-//! [`parts`] has the tables, [`wait`] how somebody comes to a part.
+//! `parts` has the tables, `wait` how somebody comes to a part.
 //!
 //! # Several tables
 //! The lock has one table. Who cuts its thing into lanes keeps a [`PartTable`] for each, and says with each part which

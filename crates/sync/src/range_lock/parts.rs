@@ -68,7 +68,7 @@ impl Part {
     }
 }
 
-/// The parts of a lock that are held; used by whoever has the table's lock ([`RangeLock::table`]).
+/// The parts of a lock that are held; used by whoever has the table's lock ([`RangeLock::table`](crate::RangeLock::table)).
 pub struct HeldRanges<'a, P: Processor> {
     slots: &'a [Slot<P>],
     /// How many slots there are from the first to the last that is held.

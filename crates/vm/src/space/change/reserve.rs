@@ -41,8 +41,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Sets aside what a change of a part mostly needs, so that it is planned and made while the lock is had under
-    /// which the part is chosen; nothing where there are no parts. What takes more gets it under that lock, if that takes
-    /// no sleep; else it ends that, and begins anew.
+    /// which the part is chosen; nothing where there are no parts. What takes more gets it under that lock, if that
+    /// takes no sleep; else it ends that, and begins anew.
     #[inline(always)]
     pub(in crate::space) fn reserve_part(
         &self,
