@@ -256,7 +256,11 @@ fn check_index<P: System>(space: &dyn SeenSpace<P>) -> Result<u64, Broken> {
         bad_seam = bad_seam.or(below.map(|last| last.end.get()));
     }
     if let Some(bound) = bad_seam {
-        ensure!(1, false, "what lies at {bound:#x} says that it is cut from a neighbour that is another area");
+        ensure!(
+            1,
+            false,
+            "what lies at {bound:#x} is left open, or says that it is cut from a neighbour that is another area"
+        );
     }
     Ok(nr_areas)
 }

@@ -176,7 +176,7 @@ impl<P: Platform, T, F: FrameSource<P>> Slab<P, T, F> {
         object.map(|object| self.core.pointer(object))
     }
 
-    /// Takes an object, without ever sleeping: for callers in an RCU section.
+    /// Takes an object, without ever sleeping: for callers in an RCU section, or with a spin lock.
     #[inline]
     pub fn try_alloc(&self) -> Result<NonNull<T>, OutOfFrames> {
         self.core.try_alloc().map(|object| self.core.pointer(object))

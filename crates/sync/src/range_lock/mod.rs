@@ -9,8 +9,8 @@
 //!
 //! # Words first
 //! `semaphore`: shared by whoever holds a part, alone by who holds everything. `state`: [`UNDIVIDED`], no part was ever
-//! given out; [`DIVIDED`], they are; [`WHOLE`], somebody has everything, or had it for looking.
-//! `parts` has the tables, `wait` how somebody comes to a part.
+//! given out; [`DIVIDED`], they are; [`WHOLE`], somebody has everything, or had it for looking. The file
+//! `parts` has the tables, and `wait` how somebody comes to a part.
 //!
 //! # Several tables
 //! The lock has one table. Who cuts its thing into lanes keeps a [`PartTable`] for each, and says with each part which
@@ -45,8 +45,7 @@
 //! ```
 //! A wait is awake and short; after that the semaphore's queue is where one sleeps, and where nobody is overtaken for
 //! ever. Where somebody sleeps there already, whoever meets a part in his way, or had to wait for the table's lock,
-//! comes behind him at once and asks again, a few times. Model:
-//! `tests/models/range_lock.rs`.
+//! comes behind him at once and asks again, a few times. Model: `tests/models/range_lock.rs`.
 //!
 //! Source: a table of ranges under a spin lock is the shape of Linux's proposed range locks (Jan Kara 2013, Davidlohr
 //! Bueso 2018), whose tree pays off beyond a few dozen holders.
@@ -69,6 +68,7 @@ const UNDIVIDED: u32 = 0;
 const DIVIDED: u32 = 1;
 /// Parts were given out, and somebody has everything.
 const WHOLE: u32 = 2;
+
 /// What a writer asks for, under the lock of its table ([`RangeLock::write_parts_of`]).
 pub enum Choice<'a, P: Processor> {
     /// Everything.

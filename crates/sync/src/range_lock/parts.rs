@@ -20,6 +20,7 @@ lock_class! {
 
 /// Parts that are held at once, unless said otherwise; one more waits.
 pub(super) const CAPACITY: usize = 64;
+
 /// A range that a writer asks for, and what else it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {

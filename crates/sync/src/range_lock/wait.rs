@@ -2,8 +2,8 @@
 //! everything itself.
 //!
 //! # Guarantee
-//! Every wait ends. What is chosen is chosen anew behind each wait, under the lock of its table, unless a mutant says
-//! otherwise.
+//! Every wait ends (I3 of the module above). What is chosen is chosen anew behind each wait, under the lock of its
+//! table, unless a mutant says otherwise.
 
 use super::parts::{InTheWay, Mode, Part, Places};
 use super::{Choice, Choose, Claim, HeldRanges, PartTableRef, RangeLock, is_still};
@@ -110,11 +110,13 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
             drop((table, beside));
             // Without the other table's lock, if there was one.
             chosen = mutant!(ChosenBeforeTheWait, None => chosen.filter(|choice| matches!(choice, Choice::Part(_))));
-            if !self.comes_behind(&patience) && patience.has_seen_it_go::<P>(|| slot.end() != end) {
-                continue;
-            }
             if !self.comes_behind(&patience) {
-                return Err(None);
+                if patience.has_seen_it_go::<P>(|| slot.end() != end) {
+                    continue;
+                }
+                if !self.comes_behind(&patience) {
+                    return Err(None);
+                }
             }
             // One who has everything is enough: what was in the way is gone then.
             (share, chosen) = (self.behind(share, &mut patience)?, None);

@@ -46,6 +46,17 @@ impl From<OutOfFrames> for Short {
     }
 }
 
+/// Which nodes an edit gets beside those that were set aside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum More {
+    /// All that it needs.
+    Sleeping,
+    /// Such as are had without sleeping: it is made under a lock.
+    AtOnce,
+    /// None: so many were set aside that it can't fail.
+    None,
+}
+
 /// Nodes set aside.
 pub struct Spare<'a, P: System> {
     head: *mut Node<P>,
@@ -119,8 +130,8 @@ pub struct Edit<'a, P: System> {
     head: &'a Head<P>,
     nodes: &'a Slab<P, Node<P>, P::Frames>,
     spare: Option<Spare<'a, P>>,
-    /// Whether the edit has only what was set aside.
-    is_bounded: bool,
+    /// What there is beside that.
+    more: More,
     /// What is put in force.
     change: Pending<P>,
     /// Nodes made by this edit.
@@ -142,19 +153,18 @@ impl<P: System, T> Index<P, T> {
     ) -> Edit<'a, P> {
         let null = ptr::null_mut();
         let (change, fresh, replaced, dropped) = (Pending::Root(null), null, null, null);
-        Edit { head: &self.head, nodes, spare, is_bounded: false, change, fresh, replaced, dropped }
+        Edit { head: &self.head, nodes, spare, more: More::Sleeping, change, fresh, replaced, dropped }
     }
 
     /// As [`Index::unprepared`], out of nodes that were set aside, and such as are had without sleeping: under a lock.
     #[inline(always)]
     pub fn unprepared_from<'a>(&'a self, spare: Spare<'a, P>) -> Edit<'a, P> {
         let mut edit = self.unprepared(spare.nodes, Some(spare));
-        edit.is_bounded = true;
+        edit.more = More::AtOnce;
         edit
     }
 
-    /// As [`Edit::prepare`] of an edit out of nodes that were set aside, under a lock that nobody sleeps with; nothing
-    /// if they are too few, and no more are had without sleeping.
+    /// As [`Edit::prepare`] of an edit out of nodes that were set aside alone; nothing if they are too few.
     pub fn prepare_from<'a>(
         &'a self,
         range: Range<u64>,
@@ -162,6 +172,7 @@ impl<P: System, T> Index<P, T> {
         spare: Spare<'a, P>,
     ) -> Option<Edit<'a, P>> {
         let mut edit = self.unprepared_from(spare);
+        edit.more = More::None;
         edit.is_prepared(range, added).then_some(edit)
     }
 
@@ -535,7 +546,7 @@ impl<'a, P: System> Edit<'a, P> {
         let spare = self.spare.as_mut().and_then(Spare::pop);
         let node = match spare.or_else(|| self.head.finger.take_kept()) {
             Some(node) => node,
-            None if self.is_bounded => self.take_without_sleep()?,
+            None if self.more != More::Sleeping => self.take_without_sleep()?,
             None => self.nodes.alloc()?,
         };
         // SAFETY: the slab gave us room for a node.
@@ -545,10 +556,13 @@ impl<'a, P: System> Edit<'a, P> {
         Ok(node)
     }
 
-    /// Takes a node under a lock.
+    /// Takes a node under a lock, if the edit may have any.
     #[cold]
     fn take_without_sleep(&self) -> Result<NonNull<Node<P>>, Short> {
-        self.nodes.try_alloc().map_err(|_| Short::Nodes)
+        match self.more {
+            More::None => Err(Short::Nodes),
+            _ => self.nodes.try_alloc().map_err(|_| Short::Nodes),
+        }
     }
 
     fn for_each(mut list: *mut Node<P>, mut act: impl FnMut(NonNull<Node<P>>)) {

@@ -433,5 +433,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 }
 
-#[cfg(test)]
+// Not under Miri, which knows no coroutines.
+#[cfg(all(test, not(miri)))]
 mod orders;

@@ -21,7 +21,7 @@ pub(in crate::space) struct Reserve<'a, P: System, D: Design<P>> {
     space: &'a Space<P, D>,
     pub(super) nodes: Option<Spare<'a, P>>,
     pub(super) area: Option<NonNull<Area<P, D>>>,
-    /// The lock of edits, had already; whoever must allocate lets go of it first.
+    /// The lock of edits, had already; whoever must sleep to allocate lets go of it first.
     pub(super) edit: Option<Editing<'a, P, D>>,
 }
 

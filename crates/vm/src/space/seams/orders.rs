@@ -218,9 +218,12 @@ fn play(
             own.iter().for_each(|action| _ = act(&space, &guests[cpu], action));
             Explore::leave();
         });
-        nr_steps = both.map(|_| 0);
-        both.iter().for_each(|&cpu| nr_steps[cpu] = run.steps[cpu].max(1));
-        run.outcome.map_err(|failure| format!("{switches:?}: {}", failure.message))?;
+        nr_steps = [0, 1].map(|cpu| run.steps[cpu].max(1));
+        if let Err(failure) = run.outcome {
+            // As the instance: what is left belongs to threads of a machine.
+            core::mem::forget((space, guests));
+            return Err(format!("{switches:?}: {}", failure.message));
+        }
         let (found, result) = alone(machine, || {
             // SAFETY: no other thread runs.
             let result = unsafe { check::invariants(vm) };
