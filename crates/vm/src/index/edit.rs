@@ -541,7 +541,7 @@ impl<'a, P: System> Edit<'a, P> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn new_node<const N: usize>(&mut self, parts: [&[NodeSlot]; N], height: u16) -> Result<NonNull<Node<P>>, Short> {
         let spare = self.spare.as_mut().and_then(Spare::pop);
         let node = match spare.or_else(|| self.head.finger.take_kept()) {
