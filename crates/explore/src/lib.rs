@@ -19,11 +19,12 @@
 //! # Rooms
 //! `policy` says who goes on; `schedule` writes what happened as a line of text; `engine` runs coroutines; `machine` is
 //! what outlives a run; `arena` is memory that notices accesses after a free; `platform` and `atomics` are the platform
-//! itself; `shrink` shortens lists that make something fail.
+//! itself; `shrink` shortens lists that make something fail; `alone` is what comes before a run, and behind it.
 //!
 //! Source: random and priority schedules after Burckhardt, Kothari, Musuvathi, Nagarakatte, "A randomized scheduler
 //! with probabilistic guarantees of finding bugs", ASPLOS 2010. Change points are drawn from a thread's own steps.
 
+mod alone;
 mod arena;
 mod atomics;
 mod crash;

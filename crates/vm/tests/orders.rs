@@ -214,20 +214,6 @@ fn furnished<'vm, D: Tested>(
     space
 }
 
-/// Runs `act` on CPU 0 alone.
-fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
-    let (act, result) = (Mutex::new(Some(act)), Mutex::new(None));
-    let run = machine.explore(1, Policy::in_turn(0), &|_| {
-        Explore::enter();
-        let act = act.lock().expect("one thread").take();
-        let value = act.map(|act| act());
-        *result.lock().expect("one thread") = value;
-        Explore::leave();
-    });
-    run.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
-    result.into_inner().expect("one thread").expect("the body ran to its end")
-}
-
 /// Runs `act` with an instance on a machine of [`NR_CPUS`] CPUs.
 fn with_instance<D: Tested>(act: impl FnOnce(&Machine, &Vm<Explore, D>)) {
     let machine = Machine::with_arena(NR_CPUS, Arena::new(8 << 20).expect("the host has room"));
@@ -236,9 +222,9 @@ fn with_instance<D: Tested>(act: impl FnOnce(&Machine, &Vm<Explore, D>)) {
     let options = Options { poison: true, list_high: 2, list_batch: 1, ..Options::default() };
     // SAFETY: the arena is zero, ours alone, and outlives the instance.
     let memory = unsafe { Memory::<Explore>::new(arena.base(), arena.len_bytes(), NR_CPUS, options) }.expect("room");
-    let vm = alone(&machine, || Vm::<Explore, D>::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
+    let vm = machine.alone(|| Vm::<Explore, D>::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
     act(&machine, &vm);
-    alone(&machine, || drop(vm));
+    machine.alone(|| drop(vm));
 }
 
 /// Plays a program on a stage of its own, begun by CPU 0, with these switches; returns what was done.
@@ -255,7 +241,7 @@ fn play_once<D: Tested>(
         Explore::leave();
     });
     run.outcome.as_ref().unwrap_or_else(|failure| panic!("{switches:?}: {}", failure.message));
-    let judged = alone(machine, || {
+    let judged = machine.alone(|| {
         let judged = judge(&stage);
         // SAFETY: no other thread runs.
         unsafe { check::invariants(vm) }.unwrap_or_else(|broken| panic!("{switches:?}: {broken}"));
@@ -277,7 +263,7 @@ fn in_every_order<D: Tested>(
         for other in 1..NR_CPUS {
             let mut step = 1;
             loop {
-                let stage = alone(machine, || Stage::new(vm, sharers));
+                let stage = machine.alone(|| Stage::new(vm, sharers));
                 let switches = vec![Switch { from: 0, step, to: other }];
                 let run = play_once((machine, vm), stage, switches, &play, &judge);
                 nr_runs += 1;
@@ -645,7 +631,7 @@ fn a_fault_is_waited_for_though_its_cpu_is_just_taken_out_of_the_spaces_set() {
     let drop_page = |stage: &Stage<'_, D>| stage.advise(Advice::DontNeed);
     with_instance::<D>(|machine, vm| {
         let set_up = || {
-            let stage = alone(machine, || Stage::new(vm, Sharers::Nobody));
+            let stage = machine.alone(|| Stage::new(vm, Sharers::Nobody));
             // CPU 1 has used the space, and has no owner any more.
             let joining = machine.explore(2, Policy::in_turn(0), &|cpu| {
                 if cpu == 1 {
@@ -706,7 +692,7 @@ fn a_change_waits_for_a_cpu_that_faults_in_the_space_for_the_first_time() {
     with_instance::<D>(|machine, vm| {
         // CPU 1 may use the space's tables, and has never looked at anything.
         let set_up = || {
-            let stage = alone(machine, || {
+            let stage = machine.alone(|| {
                 let mut stage = Stage::new(vm, Sharers::Nobody);
                 stage.guests.clear();
                 stage.space = furnished(vm, &stage.object, Limits::default());

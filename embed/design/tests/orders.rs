@@ -28,20 +28,6 @@ const RW: AreaFlags = AreaFlags::READ.union(AreaFlags::WRITE);
 /// What a leaf table spans.
 const SPAN: u64 = 512 * PAGE;
 
-/// Runs `act` on CPU 0 alone.
-fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
-    let (act, result) = (Mutex::new(Some(act)), Mutex::new(None));
-    let run = machine.explore(1, Policy::in_turn(0), &|_| {
-        Explore::enter();
-        let act = act.lock().expect("one thread").take();
-        let value = act.map(|act| act());
-        *result.lock().expect("one thread") = value;
-        Explore::leave();
-    });
-    run.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
-    result.into_inner().expect("one thread").expect("the body ran to its end")
-}
-
 /// A machine, and the instance on it.
 struct Ground {
     machine: Machine,
@@ -57,7 +43,7 @@ impl Ground {
         // SAFETY: the arena is zero, ours alone, and outlives the instance.
         let memory = unsafe { Memory::<Explore>::new(arena.base(), arena.len_bytes(), NR_CPUS, options) };
         let memory = memory.expect("room");
-        let vm = alone(&machine, || Vm::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
+        let vm = machine.alone(|| Vm::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
         Self { machine, vm: Some(vm) }
     }
 
@@ -66,7 +52,7 @@ impl Ground {
         let vm = self.vm.as_deref().expect("there until the end");
         // SAFETY: guests go before the ground does, at the end of this function.
         let vm: &'static Vm<Explore, D> = unsafe { &*core::ptr::from_ref(vm) };
-        let guests = alone(&self.machine, || {
+        let guests = self.machine.alone(|| {
             let space = vm.create_space(Limits::default()).expect("room");
             (0..NR_CPUS).map(|_| Guest::new(&space)).collect::<Vec<_>>()
         });
@@ -80,7 +66,7 @@ impl Ground {
             core::mem::forget(guests);
             panic!("{place}: {}", failure.message);
         }
-        let most = alone(&self.machine, || {
+        let most = self.machine.alone(|| {
             let most = Promises::of(guests[0].space()).lock().most_at_once();
             // SAFETY: no other thread runs.
             unsafe { check::invariants(vm) }.unwrap_or_else(|broken| panic!("{place}: {broken}"));
@@ -122,7 +108,7 @@ impl Drop for Ground {
     fn drop(&mut self) {
         let vm = self.vm.take();
         if !std::thread::panicking() {
-            alone(&self.machine, || drop(vm));
+            self.machine.alone(|| drop(vm));
         } else {
             core::mem::forget(vm);
         }

@@ -34,7 +34,7 @@ fn on_cpu(machine: &Machine, actor: usize, act: impl Fn() + Sync) {
 
 /// Returns a space with an area in the range of CPU 0, which CPU 1 recalls, and its address.
 fn set_up<'vm>(machine: &Machine, vm: &'vm Vm<Explore, D>) -> (Stage<'vm, D>, u64) {
-    let stage = alone(machine, || {
+    let stage = machine.alone(|| {
         let mut stage = Stage::new(vm, Sharers::Nobody);
         stage.guests.clear();
         stage.space =
@@ -161,7 +161,7 @@ fn an_area_is_not_recalled_as_it_was_when_a_change_had_begun() {
                 let stored = stage.guests[1].store(page(1), 2);
                 assert!(stored.is_err(), "step {step}: stores are let in");
             });
-            alone(machine, || drop(stage));
+            machine.alone(|| drop(stage));
             step += 1;
             if step > run.steps[0] {
                 break;

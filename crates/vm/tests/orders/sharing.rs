@@ -46,7 +46,7 @@ fn in_every_order_of_a_family(
         for other in 1..NR_CPUS {
             let mut step = 1_u64;
             loop {
-                let stage = alone(machine, || family(vm));
+                let stage = machine.alone(|| family(vm));
                 let run = play_once((machine, vm), stage, vec![Switch { from: 0, step, to: other }], &play, &judge);
                 step += stride;
                 if step > run.steps[0] {

@@ -18,7 +18,6 @@ use faultless_platform::Processor;
 use faultless_sync::{Generation, Rwsem};
 use std::format;
 use std::string::String;
-use std::sync::Mutex;
 use std::vec;
 use std::vec::Vec;
 
@@ -154,20 +153,6 @@ fn list(space: &TestedSpace<'_>) -> (u64, List) {
     (space.nr_areas(), found)
 }
 
-/// Runs `act` on CPU 0 alone.
-fn alone<R: Send>(machine: &Machine, act: impl FnOnce() -> R + Send) -> R {
-    let (act, result) = (Mutex::new(Some(act)), Mutex::new(None));
-    let run = machine.explore(1, Policy::in_turn(0), &|_| {
-        Explore::enter();
-        let act = act.lock().expect("one thread").take();
-        let value = act.map(|act| act());
-        *result.lock().expect("one thread") = value;
-        Explore::leave();
-    });
-    run.outcome.unwrap_or_else(|failure| panic!("{}", failure.message));
-    result.into_inner().expect("one thread").expect("the body ran to its end")
-}
-
 /// Returns the lists of a space without lanes, the call before each of the others in turn and behind all.
 fn lists_in_turn(vm: &Vm<Explore, Tested>, program: &Program) -> Vec<(u64, List)> {
     let lists = (0..=program.others.len()).map(|place| {
@@ -203,14 +188,14 @@ fn play(
     numbers: &mut Numbers,
     nr_orders: u64,
 ) -> Result<(), String> {
-    let wanted = alone(machine, || lists_in_turn(vm, program));
+    let wanted = machine.alone(|| lists_in_turn(vm, program));
     // How many steps each CPU had last.
     let mut nr_steps = [512; 2];
     for _ in 0..nr_orders {
         let first = numbers.below(2) as usize;
         let both = [first, 1 - first];
         let switches = both.map(|cpu| Switch { from: cpu, step: 1 + numbers.below(nr_steps[cpu]), to: 1 - cpu });
-        let (space, guests) = alone(machine, || begun(vm, program));
+        let (space, guests) = machine.alone(|| begun(vm, program));
         let policy = Policy::Replay { first, switches: switches.to_vec() };
         let run = machine.explore(2, policy, &|cpu| {
             Explore::enter();
@@ -224,7 +209,7 @@ fn play(
             core::mem::forget((space, guests));
             return Err(format!("{switches:?}: {}", failure.message));
         }
-        let (found, result) = alone(machine, || {
+        let (found, result) = machine.alone(|| {
             // SAFETY: no other thread runs.
             let result = unsafe { check::invariants(vm) };
             let found = list(&space);
@@ -246,13 +231,13 @@ fn with_instance(act: impl FnOnce((&Machine, &Vm<Explore, Tested>)) -> Result<()
     let options = Options { list_high: 2, list_batch: 1, ..Options::default() };
     // SAFETY: the arena is zero, ours alone, and outlives the instance.
     let memory = unsafe { Memory::<Explore>::new(arena.base(), arena.len_bytes(), NR_CPUS, options) }.expect("room");
-    let vm = alone(&machine, || Vm::<Explore, Tested>::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
+    let vm = machine.alone(|| Vm::<Explore, Tested>::with_semaphore(memory, Generation::RWSEM_V8)).expect("room");
     if let Err(wrong) = act((&machine, &vm)) {
         // What is left of the run belongs to threads of a machine.
         core::mem::forget(vm);
         panic!("{wrong}");
     }
-    alone(&machine, || drop(vm));
+    machine.alone(|| drop(vm));
 }
 
 #[test]
