@@ -7,7 +7,8 @@ use faultless_platform::Processor;
 use std::sync::{Mutex, PoisonError};
 
 impl Machine {
-    /// Runs `act` on CPU 0, by itself, and returns what it returns; for what comes before an exploration, and behind it.
+    /// Runs `act` on CPU 0, by itself, and returns what it returns: for what comes before an exploration, and behind
+    /// it.
     ///
     /// # Panics
     /// If `act` fails, with its message.
