@@ -269,16 +269,11 @@ fn check_index<P: System>(space: &dyn SeenSpace<P>) -> Result<u64, Broken> {
 /// they are, they would be joined, have one root or none, and nothing is left open (S2 of `space::seams`).
 fn is_seam_whole<P: System>(lower: Option<&AreaView<P>>, upper: Option<&AreaView<P>>) -> bool {
     let says = |side: Option<&AreaView<P>>, flag| side.is_some_and(|side| side.flags.contains(flag));
-    let says_any =
-        [(lower, AreaFlags::SEAM_ABOVE), (upper, AreaFlags::SEAM_BELOW)].map(|(side, flag)| says(side, flag));
-    let are_one =
-        |[lower, upper]: [&AreaView<P>; 2]| lower.end == upper.start && lower.joins(upper) && lower.root == upper.root;
-    !says(upper, AreaFlags::SEAM_OPEN)
-        && match says_any {
-            [false, false] => true,
-            [true, true] => lower.zip(upper).is_some_and(|(lower, upper)| are_one([lower, upper])),
-            _ => false,
-        }
+    let are_one = lower
+        .zip(upper)
+        .is_some_and(|(lower, upper)| lower.end == upper.start && lower.joins(upper) && lower.root == upper.root);
+    let [lower_says, upper_says] = [says(lower, AreaFlags::SEAM_ABOVE), says(upper, AreaFlags::SEAM_BELOW)];
+    lower_says == upper_says && (are_one || !lower_says) && !says(upper, AreaFlags::SEAM_OPEN)
 }
 
 fn check_space<P: System>(space: &dyn SeenSpace<P>, census: &mut Census) -> Result<(), Broken> {

@@ -44,6 +44,35 @@ impl Patience {
     }
 }
 
+/// What came of a choice.
+enum Tried<'a, P: Processor> {
+    Entered(Places<'a, P>),
+    InTheWay(InTheWay<'a, P>),
+    Again(PartTableRef<'a, P>),
+    Behind,
+    Everything,
+}
+
+/// Enters what was chosen, under the locks of its tables.
+#[inline]
+fn tried<'a, P: Processor>(
+    choice: &Choice<'a, P>,
+    mode: Mode,
+    table: &mut HeldRanges<'a, P>,
+    beside: &mut Option<HeldRanges<'a, P>>,
+) -> Tried<'a, P> {
+    let entered = match (choice, beside) {
+        (Choice::Everything, _) | (Choice::Two(..), None) => return Tried::Everything,
+        (Choice::Again(wanted), _) => return Tried::Again(*wanted),
+        (Choice::Behind, _) => return Tried::Behind,
+        (Choice::Part(claim), _) => table.enter(&Part { claim: *claim, mode }).map(|own| Places { own, beyond: None }),
+        (Choice::Two(claim, range), Some(beyond)) => {
+            table.enter_both(&Part { claim: *claim, mode }, (beyond, Part { claim: Claim::of(range), mode }))
+        }
+    };
+    entered.map_or_else(Tried::InTheWay, Tried::Entered)
+}
+
 /// A part that was just entered; the table is locked still.
 pub(super) struct Entered<'a, P: Processor, S: RwSemaphore<P>> {
     pub(super) parts: PartTableRef<'a, P>,
@@ -71,46 +100,41 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         loop {
             let parts = place().ok_or(None)?;
             let (mut table, mut beside) = self.locked(parts, other.take());
-            if table.had_to_wait() && self.comes_behind(&patience) {
-                // Those who have parts need this lock to get ready.
-                drop((table, beside));
-                (share, chosen) = (self.behind(share, &mut patience)?, None);
-                continue;
-            }
-            if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
-                chosen = Some(choose(&table, &mut beside));
-            }
-            // The choice may have moved its place to another table, as somebody else may have before we had the lock.
-            if !mutant!(TableOfBefore, is_still(place, parts) => true) {
-                chosen = None;
-                continue;
-            }
-            let entered = match (&chosen, &mut beside) {
-                (None | Some(Choice::Everything), _) | (Some(Choice::Two(..)), None) => return Err(None),
-                (Some(Choice::Part(claim)), _) => {
-                    table.enter(&Part { claim: *claim, mode }).map(|own| Places { own, beyond: None })
+            // Those who have parts need this lock to get ready.
+            let makes_way = table.had_to_wait() && self.comes_behind(&patience);
+            if !makes_way {
+                if mutant!(ChosenBeforeTheWait, true => chosen.is_none()) {
+                    chosen = Some(choose(&table, &mut beside));
                 }
-                (Some(Choice::Two(claim, range)), Some(beyond)) => {
-                    table.enter_both(&Part { claim: *claim, mode }, (beyond, Part { claim: Claim::of(range), mode }))
-                }
-                (Some(Choice::Again(wanted)), _) => {
-                    (other, chosen) = (Some(*wanted), None);
+                // The choice may have moved its place to another table, as somebody else may have before we had the
+                // lock.
+                if !mutant!(TableOfBefore, is_still(place, parts) => true) {
+                    chosen = None;
                     continue;
                 }
-                (Some(Choice::Behind), _) => {
-                    drop((table, beside));
-                    (share, chosen) = (self.behind(share, &mut patience)?, None);
-                    continue;
-                }
+            }
+            let tried = match &chosen {
+                _ if makes_way => Tried::Behind,
+                Some(choice) => tried(choice, mode, &mut table, &mut beside),
+                None => Tried::Everything,
             };
-            let InTheWay(slot, end) = match entered {
-                Ok(places) => return Ok(Entered { parts, places, share, table }),
-                Err(in_the_way) => in_the_way,
+            let in_the_way = match tried {
+                Tried::Entered(places) => return Ok(Entered { parts, places, share, table }),
+                Tried::Everything => return Err(None),
+                Tried::Again(wanted) => {
+                    (other, chosen) = (Some(wanted), None);
+                    continue;
+                }
+                Tried::InTheWay(in_the_way) => Some(in_the_way),
+                Tried::Behind => None,
             };
             drop((table, beside));
-            // Without the other table's lock, if there was one.
-            chosen = mutant!(ChosenBeforeTheWait, None => chosen.filter(|choice| matches!(choice, Choice::Part(_))));
-            if !self.comes_behind(&patience) {
+            if let Some(InTheWay(slot, end)) = in_the_way
+                && !self.comes_behind(&patience)
+            {
+                // Without the other table's lock, if there was one.
+                chosen =
+                    mutant!(ChosenBeforeTheWait, None => chosen.filter(|choice| matches!(choice, Choice::Part(_))));
                 if patience.has_seen_it_go::<P>(|| slot.end() != end) {
                     continue;
                 }

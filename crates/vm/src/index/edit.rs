@@ -53,8 +53,8 @@ enum More {
     Sleeping,
     /// Such as are had without sleeping: it is made under a lock.
     AtOnce,
-    /// None: so many were set aside that it can't fail.
-    None,
+    /// No more: so many were set aside that it can't fail.
+    Nothing,
 }
 
 /// Nodes set aside.
@@ -172,7 +172,7 @@ impl<P: System, T> Index<P, T> {
         spare: Spare<'a, P>,
     ) -> Option<Edit<'a, P>> {
         let mut edit = self.unprepared_from(spare);
-        edit.more = More::None;
+        edit.more = More::Nothing;
         edit.is_prepared(range, added).then_some(edit)
     }
 
@@ -560,7 +560,7 @@ impl<'a, P: System> Edit<'a, P> {
     #[cold]
     fn take_without_sleep(&self) -> Result<NonNull<Node<P>>, Short> {
         match self.more {
-            More::None => Err(Short::Nodes),
+            More::Nothing => Err(Short::Nodes),
             _ => self.nodes.try_alloc().map_err(|_| Short::Nodes),
         }
     }

@@ -52,6 +52,8 @@ mod ask;
 mod carving;
 mod change;
 mod credits;
+#[cfg(test)]
+mod crowding;
 mod departure;
 pub(crate) mod departures;
 mod editing;

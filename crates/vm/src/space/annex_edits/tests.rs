@@ -6,8 +6,8 @@ use super::*;
 use crate::design::Faultless;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy};
-use crate::space::fitting::Unfit;
-use crate::space::{Advice, AreaAt, Backing, MapRequest, Placement, Populate, SpaceRef};
+use crate::space::crowding::{START, crowd, private};
+use crate::space::{Advice, AreaAt, SpaceRef};
 use crate::{AddressRange, AreaFlags, Guest, PAGE, check};
 use faultless_phys::{Memory, Options};
 use faultless_platform::native::{HostRegion, Machine, Native};
@@ -20,8 +20,6 @@ use std::vec::Vec;
 type Tested = Faultless<Rwsem<Native>>;
 type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
 const NR_CPUS: usize = 2;
-/// In nobody's range, and a multiple of a granule.
-const START: u64 = 0x10_0000_0000;
 
 /// A generator of numbers (xorshift).
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
@@ -71,16 +69,7 @@ fn in_space_of(nr_cpus: usize, act: impl FnOnce(&TestedSpace<'_>)) {
 }
 
 fn map(space: &TestedSpace<'_>, range: Range<u64>) {
-    let flags = AreaFlags::READ | AreaFlags::WRITE;
-    let request = MapRequest {
-        placement: Placement::Fixed(VirtAddr::new(range.start)),
-        len_bytes: range.end - range.start,
-        protection: flags.protection(),
-        options: flags.options(),
-        backing: Backing::Anonymous,
-        populate: Populate::OnFault,
-    };
-    space.mmap(&request).expect("room");
+    space.mmap(&private(&range)).expect("room");
 }
 
 fn unmap(space: &TestedSpace<'_>, range: Range<u64>) {
@@ -205,14 +194,6 @@ fn pieces(space: &TestedSpace<'_>) -> usize {
     let lanes = space.lane_rooms().expect("mappings are spread");
     lanes.for_each_index::<Area<Native, Tested>>(&(0..u64::MAX), |index| nr += index.overlapping(0..u64::MAX).count());
     nr
-}
-
-/// Makes an annex around a page, as a call does that waited for others.
-fn crowd(space: &TestedSpace<'_>, page: u64) {
-    let write = space.write(crate::addr::EVERYTHING);
-    let range = PageRange::new(VirtAddr::new(page), PAGE).expect("user memory");
-    let area = space.area_containing(page).map_or(page..page + PAGE, |area| area.start..area.end);
-    space.make_fit(write.permit(), &Unfit::Crowded { range, part: area });
 }
 
 /// Returns the roots of all pieces that lie in a range.

@@ -5,14 +5,14 @@
 //! one of its steps the first again, as far as nothing makes them wait. What the list shows in the end is what a space
 //! without lanes shows when the call stands somewhere among the others; and the invariants hold, S2 among them.
 
-use super::super::fitting::Unfit;
 use super::*;
 use crate::design::Faultless;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy};
-use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
+use crate::space::SpaceRef;
+use crate::space::crowding::{START, crowd, private};
 use crate::{AddressRange, Guest, PAGE, check};
-use faultless_explore::{Arena, Explore, Machine, Policy, Switch};
+use faultless_explore::{Arena, Explore, Machine, Policy, Random, Switch};
 use faultless_phys::{Memory, Options};
 use faultless_platform::Processor;
 use faultless_sync::{Generation, Rwsem};
@@ -24,8 +24,6 @@ use std::vec::Vec;
 type Tested = Faultless<Rwsem<Explore>>;
 type TestedSpace<'a> = SpaceRef<'a, Explore, Tested>;
 const NR_CPUS: usize = 3;
-/// In nobody's range, and a multiple of a granule.
-const START: u64 = 0x10_0000_0000;
 /// Granules that an area lies in at first, each an annex of its own.
 const NR_GRANULES: u64 = 5;
 /// Bounds of annexes that calls come near to.
@@ -42,32 +40,25 @@ enum Action {
     Store(u64),
 }
 
-/// A generator of numbers (xorshift).
-struct Numbers(u64);
+/// Draws places and calls.
+struct Numbers(Random);
 
 impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
     fn bound(&mut self) -> u64 {
-        START + (BOUNDS.start + self.below(BOUNDS.end - BOUNDS.start)) * GRANULE_BYTES
+        START + (BOUNDS.start + self.0.below(BOUNDS.end - BOUNDS.start)) * GRANULE_BYTES
     }
 
     fn place(&mut self, bound: u64) -> u64 {
-        bound + self.below(2 * NEAR) * PAGE - NEAR * PAGE
+        bound + self.0.below(2 * NEAR) * PAGE - NEAR * PAGE
     }
 
     /// Returns a call near a bound, and maybe as far as to another.
     fn call(&mut self, bound: u64) -> Action {
         let one = self.place(bound);
-        let other = if self.below(4) == 0 { self.bound() } else { bound };
+        let other = if self.0.one_in(4) { self.bound() } else { bound };
         let two = self.place(other);
-        let range = if self.below(3) == 0 && one != two { one.min(two)..one.max(two) } else { one..one + PAGE };
-        match self.below(7) {
+        let range = if self.0.one_in(3) && one != two { one.min(two)..one.max(two) } else { one..one + PAGE };
+        match self.0.below(7) {
             0..4 => Action::Map(range),
             4 => Action::Unmap(range),
             5 => Action::Protect(range, AreaFlags::READ),
@@ -79,7 +70,7 @@ impl Numbers {
     fn actions(&mut self, nr: u64, bound: Option<u64>, store: u64) -> Vec<Action> {
         let action = |_| {
             let bound = bound.unwrap_or_else(|| self.bound());
-            if self.below(store) == 0 { Action::Store(self.place(bound)) } else { self.call(bound) }
+            if self.0.one_in(store) { Action::Store(self.place(bound)) } else { self.call(bound) }
         };
         (0..nr).map(action).collect()
     }
@@ -88,33 +79,11 @@ impl Numbers {
 fn act(space: &TestedSpace<'_>, guest: &Guest<'_, Explore, Tested>, action: &Action) -> bool {
     let addresses = |range: &Range<u64>| AddressRange::new(VirtAddr::new(range.start), range.end - range.start);
     match action {
-        Action::Map(range) => {
-            let flags = AreaFlags::READ | AreaFlags::WRITE;
-            let request = MapRequest {
-                placement: Placement::Fixed(VirtAddr::new(range.start)),
-                len_bytes: range.end - range.start,
-                protection: flags.protection(),
-                options: flags.options(),
-                backing: Backing::Anonymous,
-                populate: Populate::OnFault,
-            };
-            space.mmap(&request).is_ok()
-        }
+        Action::Map(range) => space.mmap(&private(range)).is_ok(),
         Action::Unmap(range) => space.munmap(addresses(range)).is_ok(),
         Action::Protect(range, rights) => space.mprotect(addresses(range), rights.protection()).is_ok(),
         Action::Store(address) => guest.store(VirtAddr::new(*address), 1).is_ok(),
     }
-}
-
-/// Makes annexes around a page, as a call does that waited for others.
-fn crowd(space: &TestedSpace<'_>, page: u64) {
-    let write = space.write(crate::addr::EVERYTHING);
-    let range = PageRange::new(VirtAddr::new(page), PAGE).expect("user memory");
-    let part = write
-        .permit()
-        .containing(VirtAddr::new(page))
-        .map_or(page..page + PAGE, |area| area.start.get()..area.end.get());
-    space.make_fit(write.permit(), &Unfit::Crowded { range, part });
 }
 
 /// Who does what, where an area is cut at the bounds of annexes.
@@ -133,13 +102,13 @@ const WHOLE: Range<u64> = START + PAGE..START + NR_GRANULES * GRANULE_BYTES - PA
 
 impl Program {
     fn draw(numbers: &mut Numbers) -> Self {
-        let (nr_before, one_in) = (1 + numbers.below(8), 2 + numbers.below(16));
+        let (nr_before, one_in) = (1 + numbers.0.below(8), 2 + numbers.0.below(16));
         let mut before = numbers.actions(nr_before, None, one_in);
-        if numbers.below(2) == 0 {
+        if numbers.0.one_in(2) {
             before.insert(0, Action::Unmap(WHOLE));
         }
         let bound = numbers.bound();
-        let (call, nr_others) = (numbers.call(bound), 1 + numbers.below(4));
+        let (call, nr_others) = (numbers.call(bound), 1 + numbers.0.below(4));
         let others = numbers.actions(nr_others, Some(bound), 3);
         Self { before, call, others }
     }
@@ -192,9 +161,9 @@ fn play(
     // How many steps each CPU had last.
     let mut nr_steps = [512; 2];
     for _ in 0..nr_orders {
-        let first = numbers.below(2) as usize;
+        let first = numbers.0.below(2) as usize;
         let both = [first, 1 - first];
-        let switches = both.map(|cpu| Switch { from: cpu, step: 1 + numbers.below(nr_steps[cpu]), to: 1 - cpu });
+        let switches = both.map(|cpu| Switch { from: cpu, step: 1 + numbers.0.below(nr_steps[cpu]), to: 1 - cpu });
         let (space, guests) = machine.alone(|| begun(vm, program));
         let policy = Policy::Replay { first, switches: switches.to_vec() };
         let run = machine.explore(2, policy, &|cpu| {
@@ -246,7 +215,7 @@ fn calls_at_bounds_beside_others_leave_what_they_leave_in_turn() {
     let nr_programs = std::env::var("FAULTLESS_PROGRAMS").map_or(Ok(60), |value| value.parse()).expect("a number");
     with_instance(|stage| {
         for seed in 1..=nr_programs {
-            let mut numbers = Numbers(seed * 0x9e37_79b9);
+            let mut numbers = Numbers(Random::new(seed));
             let program = Program::draw(&mut numbers);
             let played = play(stage, &program, &mut numbers, 200);
             played.map_err(|wrong| format!("seed {seed}: {wrong}\n{program:x?}"))?;
@@ -271,5 +240,5 @@ fn a_part_that_touches_what_came_into_a_chain_before_it_was_entered_is_looked_at
         call: Action::Map(page(-2)..page(-1)),
         others: vec![Action::Map(page(0)..page(1))],
     };
-    with_instance(|stage| play(stage, &program, &mut Numbers(1), 4000));
+    with_instance(|stage| play(stage, &program, &mut Numbers(Random::new(1)), 4000));
 }
