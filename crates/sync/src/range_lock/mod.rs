@@ -256,6 +256,43 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         }
     }
 
+    /// Locks the range that `choose` says, under the lock of a table that nobody else holds a part of, and that stays the
+    /// range's (I5): for calls that mostly are alone there, and that go another way if this takes waiting for others of
+    /// the table. With the part comes the table's lock, as from [`RangeLock::write_part`].
+    ///
+    /// Nothing comes of it if somebody has that lock or a part, if no parts are given out, or if `choose` says nothing.
+    /// ```
+    /// use faultless_platform::native::{Machine, Native};
+    /// use faultless_sync::{RangeLock, RwSemaphore, Rwsem};
+    ///
+    /// let lock = RangeLock::<Native, Rwsem<Native>>::new(Rwsem::new());
+    /// Machine::new(1).attach(|| {
+    ///     assert!(lock.write_first_of(lock.parts(), || Some(0..4)).is_none(), "no parts are given out");
+    ///     lock.write().divide();
+    ///     assert!(lock.write_first_of(lock.parts(), || None).is_none());
+    ///     let (first, table) = lock.write_first_of(lock.parts(), || Some(0..4)).expect("nobody is there");
+    ///     drop(table);
+    ///     assert!(!first.is_whole() && lock.write_first_of(lock.parts(), || Some(5..9)).is_none());
+    /// });
+    /// ```
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_first_of<'a>(
+        &'a self,
+        parts: PartTableRef<'a, P>,
+        choose: impl FnOnce() -> Option<Range<u64>>,
+    ) -> Option<(RangeWriteGuard<'a, P, S>, HeldRanges<'a, P>)> {
+        let share = self.semaphore.read();
+        if !self.is_divided() {
+            return None;
+        }
+        let mut table = parts.try_lock_unused()?;
+        let claim = Claim::of(&choose()?);
+        let own = table.enter_first(&Part { claim, mode: Mode::Write });
+        let part = Some((parts, Places { own, beyond: None }));
+        Some((RangeWriteGuard { state: &self.state, part, was_divided: false, guard: Guard::Share(share) }, table))
+    }
+
     /// Locks a range for looking.
     #[inline]
     #[track_caller]

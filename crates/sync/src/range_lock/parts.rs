@@ -209,7 +209,15 @@ impl<'a, P: Processor> PartTableRef<'a, P> {
         HeldRanges { slots: self.slots, nr_used, had_to_wait }
     }
 
+    /// Locks the table if nobody has it locked, or waits for it, and nobody holds a part of it.
+    #[inline]
+    pub(super) fn try_lock_unused(self) -> Option<HeldRanges<'a, P>> {
+        let held = if self.queue.is_occupied() { None } else { self.try_lock() };
+        held.filter(HeldRanges::is_unused)
+    }
+
     /// Locks the table if nobody has it locked. Called by who has another table's lock.
+    #[inline]
     pub fn try_lock(self) -> Option<HeldRanges<'a, P>> {
         Some(HeldRanges { slots: self.slots, nr_used: self.nr_used.try_lock()?, had_to_wait: false })
     }
@@ -247,6 +255,20 @@ pub(super) struct InTheWay<'a, P: Processor>(pub(super) &'a Slot<P>, pub(super) 
 impl<'a, P: Processor> HeldRanges<'a, P> {
     fn held(&self) -> impl Iterator<Item = Part> + '_ {
         self.slots[..*self.nr_used].iter().filter_map(Slot::read)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.slots[..*self.nr_used].iter().all(|slot| slot.end() == 0)
+    }
+
+    /// Enters a part of a table that nobody holds a part of; returns its place.
+    #[inline]
+    pub(super) fn enter_first(&mut self, part: &Part) -> &'a Slot<P> {
+        debug_assert!(part.claim.end != 0, "it would look like none");
+        let first = &self.slots[0];
+        first.fill(part);
+        *self.nr_used = 1;
+        first
     }
 
     /// Returns what the holders of parts may add together: things, and their size. Asked by whoever chooses a part

@@ -36,6 +36,17 @@ fn change_high(shared: &Shared) {
     change(shared, 1);
 }
 
+/// Changes the low place if nobody is there; else on the usual way.
+fn change_low_first(shared: &Shared) {
+    let Some((write, table)) = shared.lock.write_first_of(shared.lock.parts(), || Some(0..1)) else {
+        return change_low(shared);
+    };
+    shared.places[0].bump();
+    drop(table);
+    shared.places[0].read();
+    drop(write);
+}
+
 fn change_all(shared: &Shared) {
     let _write = shared.lock.write();
     shared.places.iter().for_each(Plain::bump);
@@ -87,6 +98,16 @@ pub fn parts_of_one_place_exclude_each_other() {
     race(Some(3), divided, [change_low, look_low], |shared| is(shared, 1, 0));
     race(Some(3), divided, [change_low, try_to_look_low], |shared| is(shared, 1, 0));
     race(Some(3), divided, [change_low_and_look, look_low], |shared| is(shared, 1, 0));
+}
+
+#[test]
+pub fn who_finds_nobody_there_excludes_those_who_come() {
+    race(Some(3), divided, [change_low_first as Body<Shared>, change_low], |shared| is(shared, 2, 0));
+    race(Some(3), divided, [change_low_first, change_low_first], |shared| is(shared, 2, 0));
+    race(Some(3), divided, [change_low_first, look_low], |shared| is(shared, 1, 0));
+    race(Some(2), divided, [change_low_first, change_low, change_high], |shared| is(shared, 2, 1));
+    race(Some(3), divided, [change_low_first, change_all], |shared| is(shared, 2, 1));
+    race(Some(3), whole, [change_low_first, let_a_second_in], |shared| is(shared, 2, 1));
 }
 
 #[test]

@@ -202,9 +202,15 @@ impl<P: System, T> Index<P, T> {
         Self::reserve_nodes(nodes, nr_levels * NODES_PER_LEVEL)
     }
 
+    /// Returns that no node is set aside.
+    #[inline]
+    pub(crate) fn nothing_aside(nodes: &Slab<P, Node<P>, P::Frames>) -> Spare<'_, P> {
+        Spare { head: ptr::null_mut(), nodes }
+    }
+
     /// Sets so many nodes aside.
     pub fn reserve_nodes(nodes: &Slab<P, Node<P>, P::Frames>, nr_nodes: usize) -> Result<Spare<'_, P>, OutOfFrames> {
-        let mut spare = Spare { head: ptr::null_mut(), nodes };
+        let mut spare = Self::nothing_aside(nodes);
         for _ in 0..nr_nodes {
             spare.set_one_aside()?;
         }

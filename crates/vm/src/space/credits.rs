@@ -90,7 +90,7 @@ impl<'a, P: System> Row<'a, P> {
 
     /// Notes that credits may be out; returns the state.
     #[inline]
-    fn note_out(&self) -> u64 {
+    pub(super) fn note_out(&self) -> u64 {
         // Relaxed, both: all else in it changes by who has everything, which excludes those who set this.
         let state = self.state.load(Ordering::Relaxed);
         if state & OUT == 0 {
@@ -199,6 +199,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
             count_in(row.charged, counted);
             return self.note_over();
         }
+        self.count_in_purses(row, counted);
+    }
+
+    /// Counts a change out of this CPU's purse; the caller has a part.
+    #[inline(always)]
+    pub(super) fn count_in_purses(&self, row: &Row<'_, P>, counted: &Counted) {
         let cpu = P::cpu();
         let Counted { before, after } = counted;
         self.count_in_purse((row, cpu), Quantity::Areas, (before.areas, after.areas));

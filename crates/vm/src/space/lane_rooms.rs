@@ -500,6 +500,21 @@ impl<P: System> LaneRooms<P> {
         found.filter(ends_behind(limit)).or(other)
     }
 
+    /// Says whether an area may cross a lane's bound; to who has something locked.
+    #[inline]
+    pub(super) fn are_crossed(&self) -> bool {
+        self.flags().are_crossed()
+    }
+
+    /// Returns a CPU's lane, and its table of parts; the lane is for whoever gets that table's lock, while no area
+    /// crosses a bound.
+    #[inline]
+    pub(super) fn lane_of<T>(&self, cpu: usize) -> (PartTableRef<'_, P>, OwnLane<'_, P, T>) {
+        let room = self.room_of(cpu);
+        let bounds = self.shape.range_of(cpu);
+        (room.parts.parts(), OwnLane { index: index_of(room), bounds, notes_lookers: true, is_cpus: true })
+    }
+
     /// Returns an address's lane for whoever has the lock of edits `held`; nothing if that is another's, or an area
     /// there may be in the common index. `is_rests` says whether it is the rest's.
     #[inline]

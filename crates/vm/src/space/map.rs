@@ -40,7 +40,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an area, or a part of one; returns where it is, and the flags that were asked for.
     pub(super) fn map_area(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         if self.lock.may_be_divided() {
-            return self.try_again(|| self.map_part(request, len));
+            return match self.map_fast(request, len) {
+                Some(mapped) => Ok(mapped),
+                None => self.try_again(|| self.map_part(request, len)),
+            };
         }
         self.try_again(|| {
             loop {
@@ -57,7 +60,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes an area, with no more of the space locked than it takes: its place is chosen when that is. Apart from what
     /// a space of one user does, which pays for nothing of this.
     #[inline(never)]
-    fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
+    pub(super) fn map_part(&self, request: &MapRequest<'_, P>, len: u64) -> Result<(PageRange, AreaFlags), CallError> {
         let mut place = None;
         // Before the guess: all but the first CPU go to their lanes at once.
         self.note_mapper();
@@ -325,6 +328,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Removes the areas of a range, or what of them lies in it.
     pub(super) fn unmap_areas(&self, range: PageRange) -> Result<(), CallError> {
+        if self.lock.may_be_divided() && self.unmap_fast(range).is_some() {
+            return Ok(());
+        }
         self.try_again(|| {
             if self.lock.may_be_divided() {
                 return self.unmap_part(range);
@@ -338,7 +344,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// As [`Space::unmap_areas`], with no more of the space locked than it takes; apart as `map_part` is.
     #[inline(never)]
-    fn unmap_part(&self, range: PageRange) -> Result<(), CallError> {
+    pub(super) fn unmap_part(&self, range: PageRange) -> Result<(), CallError> {
         let mut reserve = self.reserve_part(range.start(), Comes::Nothing)?;
         let (write, edit) = self.write_part(range, Additions::ONE_CUT);
         Reserve::hand_over(&mut reserve, edit);
@@ -451,7 +457,7 @@ fn check_offset(offset: u64, len_bytes: u64) -> Result<(), CallError> {
 }
 
 /// Marks what Linux accounts for (VM_ACCOUNT), because areas with and without the mark are not joined.
-fn with_account(flags: AreaFlags) -> AreaFlags {
+pub(super) fn with_account(flags: AreaFlags) -> AreaFlags {
     let is_counted = flags.contains(AreaFlags::WRITE) && !flags.intersects(AreaFlags::SHARED | AreaFlags::NORESERVE);
     if is_counted { flags | AreaFlags::ACCOUNT } else { flags - AreaFlags::ACCOUNT }
 }

@@ -28,7 +28,7 @@ use faultless_sync::{Choose, HeldRanges, PartTableRef, ReadGuard, RwSemaphore, W
 /// | calls that change a space | `write`, and `downgrade` once only tables are left to change |
 /// | calls that look, faults that lock | `read`; `try_read` where a fault would rather tell its design than wait |
 /// | a long unmapping, to give way | `is_contended` |
-/// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `is_whole` |
+/// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `write_first`, `is_whole` |
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
 /// | those of them that get a lane made | `is_edited_by`, `edit_rest` |
 /// | those of them that reach a lane's bound | `parts_at`, `is_edited_by` |
@@ -92,6 +92,17 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
         _choose: &mut Choose<'_, 'a, P>,
     ) -> (Self::Write<'a>, Option<EditGuard<'a, P>>) {
         (self.write(crate::addr::EVERYTHING), None)
+    }
+    /// As [`MapLock::write_part`], of a table that stays the range's, and of which nobody holds a part: nothing if
+    /// somebody does, or has its lock, or if `choose` says nothing.
+    #[inline(always)]
+    #[track_caller]
+    fn write_first<'a>(
+        &'a self,
+        _parts: PartTableRef<'a, P>,
+        _choose: impl FnOnce() -> Option<Range<u64>>,
+    ) -> Option<(Self::Write<'a>, EditGuard<'a, P>)> {
+        None
     }
     /// Says whether a writer has everything.
     #[inline]

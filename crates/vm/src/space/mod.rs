@@ -57,6 +57,7 @@ mod crowding;
 mod departure;
 pub(crate) mod departures;
 mod editing;
+mod fast_path;
 mod file_pages;
 mod fitting;
 mod fork;

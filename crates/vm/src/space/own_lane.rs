@@ -32,6 +32,10 @@ pub(super) struct OwnLane<'a, P: System, T> {
     pub(super) is_cpus: bool,
 }
 
+/// What [`OwnLane::only_area`] returns: the last area that starts below a range, the one that meets it, which may be the
+/// same, and the first one that ends behind it, which may be, too.
+type OnlyArea<T> = (Option<IndexEntry<T>>, IndexEntry<T>, Option<IndexEntry<T>>);
+
 impl<'a, P: System, T> OwnLane<'a, P, T> {
     /// Says whether another CPU may be using what the caller has taken off the index.
     #[inline]
@@ -66,12 +70,35 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
         self.index.writer().last_starting_before(address).filter(|entry| entry.end > self.bounds.start)
     }
 
+    /// Returns the last area that starts below a range of the lane, and the first one that ends behind it.
+    #[inline]
+    pub(super) fn around(&self, range: Range<u64>) -> [Option<IndexEntry<T>>; 2] {
+        match self.index.writer().around(range.clone()) {
+            Some(around) => [around.below, around.above],
+            None => [self.last_starting_before(range.start), self.first_ending_after(range.end)],
+        }
+    }
+
+    /// Returns the one area that meets a range of the lane, between those of [`OwnLane::around`]; nothing if none
+    /// meets it, or several do.
+    #[inline]
+    pub(super) fn only_area(&self, range: Range<u64>) -> Option<OnlyArea<T>> {
+        let (below, area, above) = match self.index.writer().around(range.clone()) {
+            Some(around) if around.nr_up_to_end > 1 => return None,
+            Some(around) => (around.below, around.first?, around.above),
+            None => {
+                let area = self.first_ending_after(range.start)?;
+                let above = if area.end > range.end { Some(area) } else { self.first_ending_after(area.end) };
+                (self.last_starting_before(range.start), area, above)
+            }
+        };
+        let is_only = |above: IndexEntry<T>| above.area == area.area || range.end <= above.start;
+        (area.start < range.end && above.is_none_or(is_only)).then_some((below, area, above))
+    }
+
     /// Returns a range of the lane and the areas that overlap or touch it, as one.
     pub(super) fn widened(&self, range: Range<u64>) -> Range<u64> {
-        let (below, above) = match self.index.writer().around(range.clone()) {
-            Some(around) => (around.below, around.above),
-            None => (self.last_starting_before(range.start), self.first_ending_after(range.end)),
-        };
+        let [below, above] = self.around(range.clone());
         let below = below.filter(|entry| entry.end >= range.start);
         let above = above.filter(|entry| entry.start <= range.end);
         below.map_or(range.start, |entry| entry.start)..above.map_or(range.end, |entry| entry.end)

@@ -188,6 +188,16 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         self.lock.write_parts_of(&|| lanes.parts(near.get(), self.lock.parts()), choose)
     }
 
+    #[inline(always)]
+    #[track_caller]
+    fn write_first<'a>(
+        &'a self,
+        parts: PartTableRef<'a, P>,
+        choose: impl FnOnce() -> Option<Range<u64>>,
+    ) -> Option<(RangeWriteGuard<'a, P, S>, EditGuard<'a, P>)> {
+        self.lock.write_first_of(parts, choose)
+    }
+
     #[inline]
     fn is_whole(write: &RangeWriteGuard<'_, P, S>) -> bool {
         write.is_whole()

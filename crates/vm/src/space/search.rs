@@ -123,9 +123,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ) -> Option<PageRange> {
         let Placement::Anywhere = request.placement else { return None };
         let room = self.own_room(self.limits.lowest_chosen.max(PAGE)..self.limits.mmap_base)?;
-        if !lane.has(&room) {
-            return None;
-        }
+        if lane.has(&room) { self.search_lane(request, (len, room), lane) } else { None }
+    }
+
+    /// As [`Space::search_own`], in a room of the lane.
+    #[inline]
+    pub(super) fn search_lane(
+        &self,
+        request: &MapRequest<'_, P>,
+        (len, room): (u64, Range<u64>),
+        lane: &OwnLane<'_, P, Area<P, D>>,
+    ) -> Option<PageRange> {
         aligned(request.backing.alignment(len), len, |len| {
             let above = |start: VirtAddr, _| lane.first_ending_after(start.get()).map(AreaAt::new);
             highest_with_gap(len, room.clone(), |room| lane.index.highest_gap(len, room), above)

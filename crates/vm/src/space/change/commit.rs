@@ -259,10 +259,26 @@ unsafe fn release<P: System, D: Design<P>>(
         // SAFETY: the link is the caller's alone, read before the area is let go; passed on.
         unsafe {
             removed = *area.as_ref().next_removed.get();
-            match D::Lock::DIVIDES && !may_be_in_use {
-                true => space.vm().free_area_at_once(area),
-                false => D::release_area(space, area),
-            }
+            release_area(space, area, may_be_in_use);
+        }
+    }
+}
+
+/// As [`release`], of one area.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(in crate::space) unsafe fn release_area<P: System, D: Design<P>>(
+    space: &Space<P, D>,
+    area: NonNull<Area<P, D>>,
+    may_be_in_use: bool,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        match D::Lock::DIVIDES && !may_be_in_use {
+            true => space.vm().free_area_at_once(area),
+            false => D::release_area(space, area),
         }
     }
 }

@@ -29,7 +29,8 @@ mod reserve;
 mod sizes;
 mod wide;
 
-pub(super) use commit::{Departing, RemovedAreas};
+pub(super) use commit::{Departing, RemovedAreas, release_area};
+pub(super) use plan::{grown, write_area};
 pub(super) use reserve::Reserve;
 pub(super) use sizes::Counted;
 pub use sizes::Sizes;
@@ -124,7 +125,7 @@ impl AnnouncedTo {
 }
 
 /// Returns what areas are told that a change of `range` is about.
-fn announced_range(range: PageRange) -> Range<VirtAddr> {
+pub(super) fn announced_range(range: PageRange) -> Range<VirtAddr> {
     mutant!(RangeTooShort, range.addresses() => range.start()..range.start() + crate::PAGE)
 }
 
@@ -322,7 +323,7 @@ impl<P: System, D: Design<P>> Drop for Change<'_, P, D> {
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Frees an area that was never published.
-    fn discard(&self, area: NonNull<Area<P, D>>) {
+    pub(super) fn discard(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: nobody else knows it.
         unsafe {
             core::ptr::drop_in_place(area.as_ptr());

@@ -140,18 +140,10 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
             None if self.edit_had().is_some() => self.alloc_locked()?,
             None => self.space.vm().areas.alloc()?,
         };
-        // SAFETY: the slab gave us room for an area.
-        unsafe { area.write(Area::new(view, behind)) };
-        P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), TouchKind::Write);
+        write_area(area, view, behind);
         if self.is_followed || self.space.meets_bound(&(view.start..view.end)) {
             // SAFETY: just written, and still ours.
             unsafe { area.as_ref() }.pinned_root();
-        }
-        if P::WATCHED {
-            // SAFETY: just written, and still ours.
-            let area = unsafe { area.as_ref() };
-            P::trace(Tracepoint::named("an area's bounds and rights", area));
-            P::trace(Tracepoint::named(D::AREA_STATE_NAME, &area.state));
         }
         Ok(area)
     }
@@ -306,6 +298,40 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let Range { start, end } = self.lane_bounds(range.start().get());
         around.map(|entry| entry.filter(|entry| (start..end).contains(&entry.start.get())))
     }
+}
+
+/// Makes an area in room that a slab gave, for the change that it comes with.
+#[inline(always)]
+pub(in crate::space) fn write_area<P: System, D: Design<P>>(
+    area: NonNull<Area<P, D>>,
+    view: &AreaView<P>,
+    behind: Behind<P>,
+) {
+    // SAFETY: the slab gave us room for an area.
+    unsafe { area.write(Area::new(view, behind)) };
+    P::touch(area.as_ptr().cast(), size_of::<Area<P, D>>(), TouchKind::Write);
+    if P::WATCHED {
+        // SAFETY: just written, and still ours.
+        let area = unsafe { area.as_ref() };
+        P::trace(Tracepoint::named("an area's bounds and rights", area));
+        P::trace(Tracepoint::named(D::AREA_STATE_NAME, &area.state));
+    }
+}
+
+/// Returns an area that touches what comes, with that, as one; nothing if they stay apart.
+#[inline]
+pub(in crate::space) fn grown<P: System, D: Design<P>>(
+    entry: &AreaAt<'_, P, D>,
+    new: &AreaView<P>,
+) -> Option<AreaView<P>> {
+    let view = entry.area().view();
+    let (below, above) = if view.end == new.start { (&view, new) } else { (new, &view) };
+    if !joins_but_for_roots(below, above) {
+        return None;
+    }
+    let pinned = if D::ROOTS_FREELY { AreaView { root: entry.area().pinned_root(), ..view } } else { view };
+    let (below, above) = if view.end == new.start { (&pinned, new) } else { (new, &pinned) };
+    below.joins(above).then(|| joined(below, above))
 }
 
 /// Returns a view of an area that meets a range. The area's root is pinned if the change cuts the area, or may join it

@@ -1,0 +1,198 @@
+//! What comes of the fast path is what comes of the usual one: two spaces, the same calls, one of each way.
+
+extern crate std;
+
+use super::*;
+use crate::design::Faultless;
+use crate::instance::Vm;
+use crate::limits::{Limits, PlacementPolicy};
+use crate::space::{MapRequest, Populate, SpaceRef};
+use crate::{AddressRange, CallError, Guest, VirtAddr, check};
+use faultless_phys::{Memory, Options};
+use faultless_platform::native::{HostRegion, Machine, Native};
+use faultless_sync::{Generation, Rwsem};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Barrier;
+use std::vec::Vec;
+
+type Tested = Faultless<Rwsem<Native>>;
+type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
+const NR_CPUS: usize = 2;
+
+/// A generator of numbers (xorshift).
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |end: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % end
+    }
+}
+
+/// Runs `act` on one of two CPUs that use two spaces whose mappings are spread.
+fn in_two_spaces(limits: &Limits, act: impl FnOnce([(&TestedSpace<'_>, &Guest<'_, Native, Tested>); 2])) {
+    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(NR_CPUS));
+    machine.attach(|| {
+        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
+        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()) };
+        let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
+        let vm = vm.expect("a frame for the zero page");
+        let spaces = [0; 2].map(|_| vm.create_space(Limits { placement: PlacementPolicy::Spread, ..limits.clone() }));
+        let spaces = spaces.map(|space| space.expect("room"));
+        let (came, done) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                machine.attach(|| {
+                    let _guests = spaces.each_ref().map(|space| Guest::new(space));
+                    came.wait();
+                    done.wait();
+                });
+            });
+            let guests = spaces.each_ref().map(|space| Guest::new(space));
+            came.wait();
+            // A failure must not leave the other thread waiting.
+            let both = [0, 1].map(|place: usize| (&spaces[place], &guests[place]));
+            let result = catch_unwind(AssertUnwindSafe(|| act(both)));
+            done.wait();
+            result.unwrap_or_else(|cause| resume_unwind(cause));
+        });
+        // SAFETY: no other thread is left.
+        unsafe { check::invariants(&vm) }.expect("invariants");
+        drop(spaces);
+    });
+}
+
+fn request(flags: AreaFlags, nr_pages: u64) -> MapRequest<'static, Native> {
+    MapRequest {
+        placement: Placement::Anywhere,
+        len_bytes: nr_pages * PAGE,
+        protection: flags.protection(),
+        options: flags.options(),
+        backing: Backing::Anonymous,
+        populate: Populate::OnFault,
+    }
+}
+
+/// What a space has: its areas, its counts, and what is resident.
+type Seen = (Vec<(Range<u64>, AreaFlags)>, [u64; 4]);
+
+fn seen(space: &TestedSpace<'_>) -> Seen {
+    let mut areas = Vec::new();
+    space.for_each_area(|area| areas.push((area.range.start().get()..area.range.end().get(), area.flags)));
+    (areas, [space.nr_areas(), space.mapped_bytes(), space.data_bytes(), space.resident_pages()])
+}
+
+/// How often calls went the fast way.
+#[derive(Default)]
+struct Taken {
+    nr_maps: u32,
+    nr_unmaps: u32,
+}
+
+/// Maps in both spaces, where the first may go the fast way; returns the place, the same in both.
+fn map_in_both(
+    [fast, usual]: [&TestedSpace<'_>; 2],
+    request: &MapRequest<'_, Native>,
+    taken: &mut Taken,
+) -> Option<u64> {
+    let on_usual = |space: &TestedSpace<'_>| space.try_again(|| space.map_part(request, request.len_bytes));
+    let found = fast.map_fast(request, request.len_bytes);
+    taken.nr_maps += u32::from(found.is_some());
+    let found = found.map_or_else(|| on_usual(fast), Ok);
+    let wanted = on_usual(usual);
+    let place = |mapped: &Result<(PageRange, AreaFlags), CallError>| {
+        mapped.as_ref().map(|(range, flags)| (range.numbers(), *flags)).map_err(|error| *error)
+    };
+    assert_eq!(place(&found), place(&wanted));
+    Some(found.ok()?.0.start().get())
+}
+
+fn unmap_in_both([fast, usual]: [&TestedSpace<'_>; 2], range: PageRange, taken: &mut Taken) {
+    let on_usual = |space: &TestedSpace<'_>| space.try_again(|| space.unmap_part(range));
+    let is_fast = fast.unmap_fast(range).is_some();
+    taken.nr_unmaps += u32::from(is_fast);
+    let found = if is_fast { Ok(()) } else { on_usual(fast) };
+    assert_eq!(found, on_usual(usual));
+}
+
+fn play(seed: u64, limits: &Limits, taken: &mut Taken) {
+    const KINDS: [AreaFlags; 6] = [
+        AreaFlags::READ.union(AreaFlags::WRITE),
+        AreaFlags::READ.union(AreaFlags::WRITE),
+        AreaFlags::READ.union(AreaFlags::WRITE),
+        AreaFlags::READ,
+        AreaFlags::READ.union(AreaFlags::WRITE).union(AreaFlags::NORESERVE),
+        AreaFlags::READ.union(AreaFlags::WRITE).union(AreaFlags::GROWSDOWN),
+    ];
+    in_two_spaces(limits, |both| {
+        let mut draw = numbers(seed);
+        let spaces = both.map(|(space, _)| space);
+        let (mut lowest, mut highest) = (u64::MAX, 0);
+        for step in 0..120 {
+            // Where anything was mapped so far, and a little around it.
+            let page =
+                |draw: &mut dyn FnMut(u64) -> u64| lowest - 2 * PAGE + draw((highest - lowest) / PAGE + 4) * PAGE;
+            let is_first = highest == 0;
+            match draw(8) {
+                kind if kind < 4 || is_first => {
+                    let request = request(KINDS[draw(6) as usize], 1 + draw(if kind == 0 { 600 } else { 6 }));
+                    if let Some(start) = map_in_both(spaces, &request, taken) {
+                        (lowest, highest) = (lowest.min(start), highest.max(start + request.len_bytes));
+                    }
+                }
+                4 => {
+                    let len = (1 + draw(8)) * PAGE;
+                    let range = PageRange::new(VirtAddr::new(page(&mut draw)), len).expect("user memory");
+                    unmap_in_both(spaces, range, taken);
+                }
+                5 => {
+                    let (areas, _) = seen(spaces[0]);
+                    let Some((area, _)) = areas.get(draw(1 + areas.len() as u64) as usize) else { continue };
+                    // All of it, or one end.
+                    let middle = area.start + draw((area.end - area.start) / PAGE) * PAGE;
+                    let (start, end) = if draw(2) == 0 { (area.start, area.end) } else { (middle, area.end) };
+                    let range = PageRange::between(VirtAddr::new(start), VirtAddr::new(end)).expect("not empty");
+                    unmap_in_both(spaces, range, taken);
+                }
+                6 => {
+                    let address = VirtAddr::new(page(&mut draw));
+                    let [one, two] = both.map(|(_, guest)| guest.store(address, 1).is_ok());
+                    assert_eq!(one, two, "a store at {address:?}");
+                }
+                _ => {
+                    let range = AddressRange::new(VirtAddr::new(page(&mut draw)), (1 + draw(3)) * PAGE);
+                    let rights = if draw(2) == 0 { AreaFlags::READ } else { KINDS[0] };
+                    let [one, two] = spaces.map(|space| space.mprotect(range, rights.protection()));
+                    assert_eq!(one, two);
+                }
+            }
+            let [one, two] = spaces.map(seen);
+            assert_eq!(one, two, "seed {seed}, step {step}");
+        }
+    });
+}
+
+#[test]
+fn calls_on_the_fast_path_leave_what_those_on_the_usual_one_leave() {
+    let mut taken = Taken::default();
+    for seed in 1..=60 {
+        play(seed, &Limits::default(), &mut taken);
+    }
+    assert!(taken.nr_maps > 500 && taken.nr_unmaps > 200, "{} and {}", taken.nr_maps, taken.nr_unmaps);
+}
+
+// Near each limit calls are refused, or allowed, as ever.
+#[test]
+fn limits_are_what_they_are_on_the_usual_path() {
+    let mut taken = Taken::default();
+    for seed in 1..=60 {
+        let limits = match seed % 3 {
+            0 => Limits { max_map_count: 3 + seed % 11, ..Limits::default() },
+            1 => Limits { address_space_bytes: (20 + seed) * PAGE, ..Limits::default() },
+            _ => Limits { data_bytes: (20 + seed) * PAGE, ..Limits::default() },
+        };
+        play(seed, &limits, &mut taken);
+    }
+    assert!(taken.nr_maps > 100 && taken.nr_unmaps > 100, "{} and {}", taken.nr_maps, taken.nr_unmaps);
+}
