@@ -256,11 +256,12 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         }
     }
 
-    /// Locks the range that `choose` says, under the lock of a table that nobody else holds a part of, and that stays the
-    /// range's (I5): for calls that mostly are alone there, and that go another way if this takes waiting for others of
-    /// the table. With the part comes the table's lock, as from [`RangeLock::write_part`].
+    /// Locks the range that `choose` says, under the lock of a table that nobody else holds a part of, and that stays
+    /// the range's (I5): for calls that mostly are alone there, and that go another way if this takes waiting for
+    /// others of the table. With the part comes the table's lock, as from [`RangeLock::write_part`].
     ///
     /// Nothing comes of it if somebody has that lock or a part, if no parts are given out, or if `choose` says nothing.
+    ///
     /// ```
     /// use faultless_platform::native::{Machine, Native};
     /// use faultless_sync::{RangeLock, RwSemaphore, Rwsem};

@@ -14,6 +14,16 @@
 //! (R3). It comes to both at once, because the table of parts is empty (`sync::RangeLock::write_first_of`): so there is
 //! nothing to wait for, and a CPU's range never belongs to another table (I5 there). What it knows by where it is, it
 //! need not find out: such a lane has no seams, its bounds stay, and its index has all that lies in it (N1).
+//!
+//! # Races
+//! | race | why it is sound |
+//! |---|---|
+//! | somebody comes to the lane between the choice and the entering | both happen under the table's lock, and who has a part there, or the lock, makes the call go the usual way |
+//! | somebody takes everything, or a second user comes | the call has a share of the semaphore; where parts are not given out yet it goes the usual way |
+//! | a fault of another CPU uses what an unmapping takes away | it is noted, or sees the edit (N6): the call keeps its part, and waits for that fault without the lock |
+//! | a fault works in an area that grows | its root and its flags stay, or the call goes the usual way (I2, I3 of `design::faultless`) |
+//! | a fault gives a neighbour its first root beside the look at it | its absence is pinned before the call relies on it (I4 of `area`) |
+//! | the call gives up with credits claimed, or a neighbour's root pinned | both are what the usual way begins with |
 
 use super::Space;
 use super::change::{Counted, Sizes, announced_range, grown, release_area, write_area};
@@ -70,6 +80,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let own = self.own()?;
         let mut chosen = None;
         let (write, table) = self.write_own(&own, || {
+            // Read again where nobody has everything: what is mapped from now on may have to be locked.
+            if self.ordinary_flags(request) != Some(asked) {
+                return None;
+            }
             let range = self.search_lane(request, (len, room), &own.lane)?;
             let Range { start, end } = range.numbers();
             let [below, above] = own.lane.around(start..end);
@@ -96,6 +110,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             opening: 0,
             root: 0,
         };
+        own.rooms.note_used();
         let neighbour = neighbour.map(AreaAt::new);
         let grown = neighbour.and_then(|area| Some((area, grown(&area, &view)?)));
         let mut added = Sizes::default();
@@ -107,7 +122,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
             }
             None => self.add(&own, &view)?,
         }
-        own.rooms.note_used();
         self.count_in_purses(&own.credits, &Counted { before: Sizes::default(), after: added });
         drop(table);
         drop(write);
@@ -153,7 +167,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut edit = self.edit_own(&own, entry.start..entry.end, rest.as_ref().map(entry_of))?;
         own.credits.note_out();
         let told = announced_range(range);
-        if rest.is_some() || mutant!(RemovedUnannounced, true => false) {
+        let is_told = mutant!(RemovedUnannounced, true => rest.is_some());
+        if is_told {
             area.area().begin_change_within(told.clone());
         }
         self.note_change(&told, Alone::InALane);
@@ -165,6 +180,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         before.add(flags, area.end.min(range.end()) - area.start.max(range.start()));
         before.areas = u64::from(rest.is_none());
         self.count_in_purses(&own.credits, &Counted { before, after: Sizes::default() });
+        // It looks at the index.
+        drop(edit);
         drop(table);
         if may_be_in_use {
             D::await_faults(self, area.start..area.end);
@@ -227,7 +244,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Puts an edit in force; says whether others may be using what it took away.
     #[inline(always)]
     fn publish_own(&self, own: &Own<'_, P, D>, edit: &mut Edit<'_, P>) -> bool {
-        let mut may_be_in_use = false;
+        let mut may_be_in_use = true;
         D::update_index(self, || {
             _ = edit.commit(|| {
                 may_be_in_use = own.lane.may_be_looked_at(self.memory().rcu());

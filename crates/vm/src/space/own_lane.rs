@@ -32,8 +32,8 @@ pub(super) struct OwnLane<'a, P: System, T> {
     pub(super) is_cpus: bool,
 }
 
-/// What [`OwnLane::only_area`] returns: the last area that starts below a range, the one that meets it, which may be the
-/// same, and the first one that ends behind it, which may be, too.
+/// What [`OwnLane::only_area`] returns: the last area that starts below a range, the one that meets it, which may be
+/// the same, and the first one that ends behind it, which may be, too.
 type OnlyArea<T> = (Option<IndexEntry<T>>, IndexEntry<T>, Option<IndexEntry<T>>);
 
 impl<'a, P: System, T> OwnLane<'a, P, T> {

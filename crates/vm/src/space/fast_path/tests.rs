@@ -38,18 +38,18 @@ fn in_two_spaces(limits: &Limits, act: impl FnOnce([(&TestedSpace<'_>, &Guest<'_
         let memory = unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()) };
         let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
         let vm = vm.expect("a frame for the zero page");
-        let spaces = [0; 2].map(|_| vm.create_space(Limits { placement: PlacementPolicy::Spread, ..limits.clone() }));
+        let spaces = [0; 2].map(|_| vm.create_space(Limits { placement: PlacementPolicy::Spread, ..*limits }));
         let spaces = spaces.map(|space| space.expect("room"));
         let (came, done) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 machine.attach(|| {
-                    let _guests = spaces.each_ref().map(|space| Guest::new(space));
+                    let _guests = spaces.each_ref().map(Guest::new);
                     came.wait();
                     done.wait();
                 });
             });
-            let guests = spaces.each_ref().map(|space| Guest::new(space));
+            let guests = spaces.each_ref().map(Guest::new);
             came.wait();
             // A failure must not leave the other thread waiting.
             let both = [0, 1].map(|place: usize| (&spaces[place], &guests[place]));
