@@ -159,9 +159,15 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// Called as [`Vm::reclaim_after`] is.
     #[track_caller]
     pub(crate) fn try_again<R, E: Shortage>(&self, act: impl Fn() -> Result<R, E>) -> Result<R, E> {
-        match act() {
-            Err(error) if error.shortage().is_some_and(|cause| self.reclaim_after(cause)) => act(),
-            result => result,
+        // Called in one place, so that it is inlined there.
+        let mut is_again = false;
+        loop {
+            match act() {
+                Err(error) if !is_again && error.shortage().is_some_and(|cause| self.reclaim_after(cause)) => {
+                    is_again = true;
+                }
+                result => return result,
+            }
         }
     }
 

@@ -155,6 +155,23 @@ impl<P: System> AreaView<P> {
         self.page_offset.wrapping_add(address.get().wrapping_sub(self.start.get()) / PAGE)
     }
 
+    /// Returns what is left of the area below an address, if it goes beyond.
+    pub(crate) fn below(&self, address: VirtAddr) -> Self {
+        if address >= self.end {
+            return *self;
+        }
+        Self { end: address, flags: self.flags - AreaFlags::SEAM_ABOVE, ..*self }
+    }
+
+    /// Returns what is left of the area from an address on, if it begins below.
+    pub(crate) fn from(&self, address: VirtAddr) -> Self {
+        if address <= self.start {
+            return *self;
+        }
+        let page_offset = self.page_offset_of(address);
+        Self { start: address, page_offset, flags: self.flags - AreaFlags::SEAM_BELOW, ..*self }
+    }
+
     /// Returns the entry flags for a page of this area that stores may not reach.
     pub fn read_only_entry(&self) -> EntryFlags {
         let mut flags = EntryFlags::USER | EntryFlags::ACCESSED;

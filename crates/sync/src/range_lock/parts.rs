@@ -203,17 +203,22 @@ impl<'a, P: Processor> PartTableRef<'a, P> {
     #[track_caller]
     pub fn lock(self) -> HeldRanges<'a, P> {
         // Who comes while others wait stands behind them: each waits on a line of its own.
-        let lock = if self.queue.is_occupied() { None } else { self.nr_used.try_lock() };
-        let had_to_wait = lock.is_none();
-        let nr_used = lock.unwrap_or_else(|| self.queue.lock(|| self.nr_used.lock()));
-        HeldRanges { slots: self.slots, nr_used, had_to_wait }
+        self.try_lock_in_turn().unwrap_or_else(|| {
+            let nr_used = self.queue.lock(|| self.nr_used.lock());
+            HeldRanges { slots: self.slots, nr_used, had_to_wait: true }
+        })
+    }
+
+    /// Locks the table if nobody has it locked, or waits for it.
+    #[inline]
+    fn try_lock_in_turn(self) -> Option<HeldRanges<'a, P>> {
+        if self.queue.is_occupied() { None } else { self.try_lock() }
     }
 
     /// Locks the table if nobody has it locked, or waits for it, and nobody holds a part of it.
     #[inline]
     pub(super) fn try_lock_unused(self) -> Option<HeldRanges<'a, P>> {
-        let held = if self.queue.is_occupied() { None } else { self.try_lock() };
-        held.filter(HeldRanges::is_unused)
+        self.try_lock_in_turn().filter(HeldRanges::is_unused)
     }
 
     /// Locks the table if nobody has it locked. Called by who has another table's lock.

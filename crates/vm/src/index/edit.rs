@@ -202,7 +202,7 @@ impl<P: System, T> Index<P, T> {
         Self::reserve_nodes(nodes, nr_levels * NODES_PER_LEVEL)
     }
 
-    /// Returns that no node is set aside.
+    /// Sets no node aside: an edit takes what the index keeps, and others.
     #[inline]
     pub(crate) fn nothing_aside(nodes: &Slab<P, Node<P>, P::Frames>) -> Spare<'_, P> {
         Spare { head: ptr::null_mut(), nodes }

@@ -54,9 +54,16 @@ struct Departure<'a, P: System, D: Design<P>> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
-    /// Unmaps a range apart from the space's lock; says whether it did, or the usual way is the better one.
+    /// Unmaps a range apart from the space's lock; says whether it did, or the usual way is the better one, as it is
+    /// where nobody else can be waiting.
+    #[inline]
     pub(super) fn unmap_apart(&self, range: PageRange) -> Result<bool, CallError> {
-        if !D::REMOVES_APART || !self.is_worth_departing(range) {
+        if D::REMOVES_APART && self.is_shared() { self.unmap_apart_if_long(range) } else { Ok(false) }
+    }
+
+    #[inline(never)]
+    fn unmap_apart_if_long(&self, range: PageRange) -> Result<bool, CallError> {
+        if !self.is_long(range) {
             return Ok(false);
         }
         let Ok(reserve) = self.reserve_departure() else { return Ok(false) };
@@ -72,12 +79,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Ok(is_done)
     }
 
-    /// Says whether others may be waiting, and the range has pages in so many tables that they would for long.
-    fn is_worth_departing(&self, range: PageRange) -> bool {
-        if !self.is_shared() || range.end() <= VirtAddr::new(Tables::<P>::leaf_end(range.start().get())) {
-            return false;
-        }
-        self.translations.has_entries_in_two_tables(range)
+    /// Says whether a range has pages in so many tables that others would wait for long.
+    fn is_long(&self, range: PageRange) -> bool {
+        range.end() > VirtAddr::new(Tables::<P>::leaf_end(range.start().get()))
+            && self.translations.has_entries_in_two_tables(range)
     }
 }
 

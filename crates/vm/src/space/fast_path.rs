@@ -31,11 +31,11 @@ use super::credits::Row;
 use super::lane_rooms::LaneRooms;
 use super::map::with_account;
 use super::map_lock::{EditGuard, MapLock};
-use super::own_lane::OwnLane;
+use super::own_lane::{OwnLane, widened_to};
 use super::permit::{AreaAt, WriteOf};
 use super::ranges::Additions;
 use super::request::{Backing, MapRequest, Placement};
-use crate::addr::{PAGE, PageRange};
+use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::{Behind, Content};
 use crate::design::Design;
@@ -69,24 +69,29 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Maps as `map_part`, if everything is ordinary; else nothing has changed.
     #[inline(never)]
     pub(super) fn map_fast(&self, request: &MapRequest<'_, P>, len: u64) -> Option<(PageRange, AreaFlags)> {
-        let asked = self.ordinary_flags(request)?;
+        let asked = request.flags();
+        let is_ordinary = matches!((request.placement, &request.backing), (Placement::Anywhere, Backing::Anonymous));
+        if !is_ordinary || !ORDINARY.contains(asked) {
+            return None;
+        }
         let flags = with_account(asked);
         if flags.contains(AreaFlags::ACCOUNT) {
             self.check_commit(len).ok()?;
         }
         // Before the search: all but the first CPU go to their lanes at once.
         self.note_mapper();
-        let room = self.own_room(self.limits.lowest_chosen.max(PAGE)..self.limits.mmap_base)?;
+        let room = self.own_room(self.chosen_room())?;
         let own = self.own()?;
         let mut chosen = None;
         let (write, table) = self.write_own(&own, || {
-            // Read again where nobody has everything: what is mapped from now on may have to be locked.
-            if self.ordinary_flags(request) != Some(asked) {
+            // Where nobody has everything: what is mapped from now on may have to be locked.
+            if !self.default_flags().is_empty() {
                 return None;
             }
             let range = self.search_lane(request, (len, room), &own.lane)?;
             let Range { start, end } = range.numbers();
-            let [below, above] = own.lane.around(start..end);
+            let around = own.lane.around(start..end);
+            let [below, above] = around;
             let neighbour = match (below.filter(|below| below.end == start), above.filter(|above| above.start == end)) {
                 // It may make one of both.
                 (Some(_), Some(_)) => return None,
@@ -97,7 +102,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 return None;
             }
             chosen = Some((range, neighbour));
-            Some(neighbour.map_or(start..end, |area| area.start.min(start)..area.end.max(end)))
+            Some(widened_to(start..end, around))
         })?;
         let (range, neighbour) = chosen?;
         let view = AreaView {
@@ -112,7 +117,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         };
         own.rooms.note_used();
         let neighbour = neighbour.map(AreaAt::new);
-        let grown = neighbour.and_then(|area| Some((area, grown(&area, &view)?)));
+        let grown = neighbour.and_then(|area| Some((area, grown(&area, range, &view)?)));
         let mut added = Sizes::default();
         added.add(flags, len);
         match grown {
@@ -130,26 +135,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Unmaps as `unmap_part`, if everything is ordinary; else nothing has changed.
-    #[inline(never)]
+    #[inline]
     pub(super) fn unmap_fast(&self, range: PageRange) -> Option<()> {
         let own = self.own()?;
-        let Range { start, end } = range.numbers();
-        if !own.lane.is_around(&(start..end)) {
+        if !own.lane.is_around(&range.numbers()) {
             return None;
         }
         let mut found = None;
         let (write, table) = self.write_own(&own, || {
-            let (below, area, above) = own.lane.only_area(start..end)?;
-            found = Some((
-                area,
-                below.map_or(0, |below| below.end.min(start))..above.map_or(u64::MAX, |above| above.start.max(end)),
-            ));
-            let below = below.filter(|below| below.end >= start).map_or(start, |below| below.start);
-            let above = above.filter(|above| above.start <= end).map_or(end, |above| above.end);
-            Some(below..above)
+            let Range { start, end } = range.numbers();
+            let (area, around) = own.lane.only_area(start..end)?;
+            let [below, above] = around;
+            let hole_start = below.map_or(0, |below| below.end.min(start));
+            found = Some((area, hole_start..above.map_or(u64::MAX, |above| above.start.max(end))));
+            Some(widened_to(start..end, around))
         })?;
-        let (entry, hole) = found?;
-        let area = AreaAt::new(entry);
+        let (area, hole) = found.map(|(entry, hole)| (AreaAt::new(entry), hole))?;
         let flags = area.area().flags();
         if !ORDINARY.contains(flags) || area.area().object().is_some() {
             return None;
@@ -157,31 +158,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let rest = match (area.start < range.start(), range.end() < area.end) {
             (true, true) => return None,
             (false, false) => None,
-            (true, false) => Some(AreaView { end: range.start(), ..area.area().view_pinned() }),
-            (false, true) => {
-                let view = area.area().view_pinned();
-                Some(AreaView { start: range.end(), page_offset: view.page_offset_of(range.end()), ..view })
-            }
+            (true, false) => Some(area.area().view_pinned().below(range.start())),
+            (false, true) => Some(area.area().view_pinned().from(range.end())),
         };
-        let entry_of = |view: &AreaView<P>| IndexEntry { start: view.start.get(), end: view.end.get(), ..entry };
-        let mut edit = self.edit_own(&own, entry.start..entry.end, rest.as_ref().map(entry_of))?;
-        own.credits.note_out();
-        let told = announced_range(range);
-        let is_told = mutant!(RemovedUnannounced, true => rest.is_some());
-        if is_told {
-            area.area().begin_change_within(told.clone());
-        }
-        self.note_change(&told, Alone::InALane);
-        let may_be_in_use = self.publish_own(&own, &mut edit);
-        if let Some(view) = &rest {
-            area.area().set(view);
-        }
+        let may_be_in_use = self.take_off(&own, (area, rest.as_ref()), range)?;
         let mut before = Sizes::default();
         before.add(flags, area.end.min(range.end()) - area.start.max(range.start()));
         before.areas = u64::from(rest.is_none());
         self.count_in_purses(&own.credits, &Counted { before, after: Sizes::default() });
-        // It looks at the index.
-        drop(edit);
         drop(table);
         if may_be_in_use {
             D::await_faults(self, area.start..area.end);
@@ -200,12 +184,30 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some(())
     }
 
-    /// Returns the flags that a mapping asks for, if it is an ordinary one.
-    #[inline]
-    fn ordinary_flags(&self, request: &MapRequest<'_, P>) -> Option<AreaFlags> {
-        let flags = request.flags() | self.default_flags();
-        let is_ordinary = matches!((request.placement, &request.backing), (Placement::Anywhere, Backing::Anonymous));
-        (is_ordinary && ORDINARY.contains(flags)).then_some(flags)
+    /// Takes a range of an area off the index, so that `rest` is left, or nothing of it; says whether others may be
+    /// using what went. Nothing if memory is short.
+    #[inline(always)]
+    fn take_off(
+        &self,
+        own: &Own<'_, P, D>,
+        (entry, rest): (AreaAt<'_, P, D>, Option<&AreaView<P>>),
+        range: PageRange,
+    ) -> Option<bool> {
+        let area = entry.area();
+        let place = entry.place();
+        let added = rest.map(|view| IndexEntry { start: view.start.get(), end: view.end.get(), area: place });
+        let mut edit = self.edit_own(own, entry.start.get()..entry.end.get(), added)?;
+        own.credits.note_out();
+        let told = announced_range(range);
+        if mutant!(RemovedUnannounced, true => rest.is_some()) {
+            area.begin_change_within(told.clone());
+        }
+        self.note_change(&told, Alone::InALane);
+        let may_be_in_use = self.publish_own(own, &mut edit);
+        if let Some(view) = rest {
+            area.set(view);
+        }
+        Some(may_be_in_use)
     }
 
     /// Returns the calling CPU's lane, where it has one.

@@ -96,8 +96,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Returns where a mapping will presumably be.
     fn guessed_place(&self, request: &MapRequest<'_, P>) -> VirtAddr {
-        let base = self.limits.mmap_base;
-        let searched = || self.own_room(self.limits.lowest_chosen.max(PAGE)..base).map_or(base, |own| own.start);
+        let room = self.chosen_room();
+        let searched = || self.own_room(room.clone()).map_or(room.end, |own| own.start);
         match request.placement {
             Placement::Fixed(start) | Placement::FixedNoReplace(start) => start,
             Placement::Hint(hint) if hint >= VirtAddr::new(PAGE) => hint,
@@ -328,21 +328,28 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Removes the areas of a range, or what of them lies in it.
     pub(super) fn unmap_areas(&self, range: PageRange) -> Result<(), CallError> {
-        if self.lock.may_be_divided() && self.unmap_fast(range).is_some() {
-            return Ok(());
-        }
-        self.try_again(|| {
-            if self.lock.may_be_divided() {
-                return self.unmap_part(range);
-            }
-            if self.unmap_apart(range)? {
-                return Ok(());
-            }
-            self.remove_with(self.write_settled(range.addresses()), |permit| answered(permit.begin_removal(range)))
-        })
+        if self.lock.may_be_divided() { self.unmap_beside(range) } else { self.try_again(|| self.unmap_alone(range)) }
     }
 
-    /// As [`Space::unmap_areas`], with no more of the space locked than it takes; apart as `map_part` is.
+    /// As [`Space::unmap_areas`], where parts are not given out.
+    #[inline]
+    fn unmap_alone(&self, range: PageRange) -> Result<(), CallError> {
+        if self.unmap_apart(range)? {
+            return Ok(());
+        }
+        self.remove_with(self.write_settled(range.addresses()), |permit| answered(permit.begin_removal(range)))
+    }
+
+    /// As [`Space::unmap_areas`], where parts are given out; apart as `map_part` is.
+    #[inline(never)]
+    fn unmap_beside(&self, range: PageRange) -> Result<(), CallError> {
+        match self.unmap_fast(range) {
+            Some(()) => Ok(()),
+            None => self.try_again(|| self.unmap_part(range)),
+        }
+    }
+
+    /// As [`Space::unmap_areas`], with no more of the space locked than it takes.
     #[inline(never)]
     pub(super) fn unmap_part(&self, range: PageRange) -> Result<(), CallError> {
         let mut reserve = self.reserve_part(range.start(), Comes::Nothing)?;

@@ -51,6 +51,8 @@ mod areas;
 mod ask;
 mod carving;
 mod change;
+#[cfg(test)]
+mod company;
 mod credits;
 #[cfg(test)]
 mod crowding;

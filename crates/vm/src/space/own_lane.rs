@@ -21,6 +21,17 @@ fn is_inside(lane: &Range<u64>, range: &Range<u64>) -> bool {
     (lane.start < range.start || lane.start == 0) && range.end < lane.end
 }
 
+/// The last area that starts below a range, and the first one that ends behind it.
+pub(super) type Around<T> = [Option<IndexEntry<T>>; 2];
+
+/// Returns a range and those of the areas around it that overlap or touch it, as one.
+#[inline(always)]
+pub(super) fn widened_to<T>(range: Range<u64>, [below, above]: Around<T>) -> Range<u64> {
+    let below = below.filter(|entry| entry.end >= range.start);
+    let above = above.filter(|entry| entry.start <= range.end);
+    below.map_or(range.start, |entry| entry.start)..above.map_or(range.end, |entry| entry.end)
+}
+
 /// A lane, or a piece of the rest, or a space without lanes, whose index alone has all that lies in it; for whoever has
 /// the lock of its edits. Made under that, and used no longer.
 pub(super) struct OwnLane<'a, P: System, T> {
@@ -31,10 +42,6 @@ pub(super) struct OwnLane<'a, P: System, T> {
     /// Whether it is a CPU's range, whose bounds are as they are.
     pub(super) is_cpus: bool,
 }
-
-/// What [`OwnLane::only_area`] returns: the last area that starts below a range, the one that meets it, which may be
-/// the same, and the first one that ends behind it, which may be, too.
-type OnlyArea<T> = (Option<IndexEntry<T>>, IndexEntry<T>, Option<IndexEntry<T>>);
 
 impl<'a, P: System, T> OwnLane<'a, P, T> {
     /// Says whether another CPU may be using what the caller has taken off the index.
@@ -71,18 +78,18 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
     }
 
     /// Returns the last area that starts below a range of the lane, and the first one that ends behind it.
-    #[inline]
-    pub(super) fn around(&self, range: Range<u64>) -> [Option<IndexEntry<T>>; 2] {
+    #[inline(always)]
+    pub(super) fn around(&self, range: Range<u64>) -> Around<T> {
         match self.index.writer().around(range.clone()) {
             Some(around) => [around.below, around.above],
             None => [self.last_starting_before(range.start), self.first_ending_after(range.end)],
         }
     }
 
-    /// Returns the one area that meets a range of the lane, between those of [`OwnLane::around`]; nothing if none
-    /// meets it, or several do.
-    #[inline]
-    pub(super) fn only_area(&self, range: Range<u64>) -> Option<OnlyArea<T>> {
+    /// Returns the one area that meets a range of the lane, and those of [`OwnLane::around`], each of which may be the
+    /// same; nothing if none meets it, or several do.
+    #[inline(always)]
+    pub(super) fn only_area(&self, range: Range<u64>) -> Option<(IndexEntry<T>, Around<T>)> {
         let (below, area, above) = match self.index.writer().around(range.clone()) {
             Some(around) if around.nr_up_to_end > 1 => return None,
             Some(around) => (around.below, around.first?, around.above),
@@ -93,15 +100,13 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
             }
         };
         let is_only = |above: IndexEntry<T>| above.area == area.area || range.end <= above.start;
-        (area.start < range.end && above.is_none_or(is_only)).then_some((below, area, above))
+        (area.start < range.end && above.is_none_or(is_only)).then_some((area, [below, above]))
     }
 
     /// Returns a range of the lane and the areas that overlap or touch it, as one.
     pub(super) fn widened(&self, range: Range<u64>) -> Range<u64> {
-        let [below, above] = self.around(range.clone());
-        let below = below.filter(|entry| entry.end >= range.start);
-        let above = above.filter(|entry| entry.start <= range.end);
-        below.map_or(range.start, |entry| entry.start)..above.map_or(range.end, |entry| entry.end)
+        let around = self.around(range.clone());
+        widened_to(range, around)
     }
 
     /// Returns the hole that holds an address of the lane, as far as it lies there.

@@ -113,6 +113,12 @@ fn highest_with_gap<'g, P: System, D: Design<P>>(
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
+    /// Returns where the places of mappings that may lie anywhere are chosen.
+    #[inline]
+    pub(super) fn chosen_room(&self) -> Range<u64> {
+        self.limits.lowest_chosen.max(PAGE)..self.limits.mmap_base
+    }
+
     /// Searches room for a mapping that may lie anywhere in the CPU's own range, whose lane's lock of edits is had:
     /// nothing if it goes elsewhere.
     pub(super) fn search_own(
@@ -122,7 +128,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         lane: &OwnLane<'_, P, Area<P, D>>,
     ) -> Option<PageRange> {
         let Placement::Anywhere = request.placement else { return None };
-        let room = self.own_room(self.limits.lowest_chosen.max(PAGE)..self.limits.mmap_base)?;
+        let room = self.own_room(self.chosen_room())?;
         if lane.has(&room) { self.search_lane(request, (len, room), lane) } else { None }
     }
 

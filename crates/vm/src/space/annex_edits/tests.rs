@@ -3,34 +3,17 @@
 #![expect(clippy::single_range_in_vec_init, reason = "lists of annexes, of which there may be one")]
 
 use super::*;
-use crate::design::Faultless;
-use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy};
+use crate::space::company::{Tested, TestedSpace, in_company};
 use crate::space::crowding::{START, crowd, private};
-use crate::space::{Advice, AreaAt, SpaceRef};
-use crate::{AddressRange, AreaFlags, Guest, PAGE, check};
-use faultless_phys::{Memory, Options};
-use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_sync::{Generation, Rwsem};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Barrier;
+use crate::space::{Advice, AreaAt};
+use crate::{AddressRange, AreaFlags, Guest, PAGE};
+use faultless_explore::Random;
+use faultless_platform::native::Native;
 use std::vec;
 use std::vec::Vec;
 
-type Tested = Faultless<Rwsem<Native>>;
-type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
 const NR_CPUS: usize = 2;
-
-/// A generator of numbers (xorshift).
-fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
-    let mut state = seed;
-    move |end: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % end as u64) as usize
-    }
-}
 
 /// Runs `act` on one of two CPUs that use a space whose mappings are spread.
 fn in_space(act: impl FnOnce(&TestedSpace<'_>)) {
@@ -39,33 +22,7 @@ fn in_space(act: impl FnOnce(&TestedSpace<'_>)) {
 
 /// As [`in_space`], of a machine with more CPUs.
 fn in_space_of(nr_cpus: usize, act: impl FnOnce(&TestedSpace<'_>)) {
-    let (region, machine) = (HostRegion::reserve(32 << 20).expect("the host has room"), Machine::new(nr_cpus));
-    machine.attach(|| {
-        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
-        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, Options::default()) };
-        let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
-        let vm = vm.expect("a frame for the zero page");
-        let space = vm.create_space(Limits { placement: PlacementPolicy::Spread, ..Limits::default() }).expect("room");
-        let (came, done) = (Barrier::new(2), Barrier::new(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                machine.attach(|| {
-                    let _guest = Guest::new(&space);
-                    came.wait();
-                    done.wait();
-                });
-            });
-            let _guest = Guest::new(&space);
-            came.wait();
-            // A failure must not leave the other thread waiting.
-            let result = catch_unwind(AssertUnwindSafe(|| act(&space)));
-            done.wait();
-            result.unwrap_or_else(|cause| resume_unwind(cause));
-        });
-        // SAFETY: no other thread is left.
-        unsafe { check::invariants(&vm) }.expect("invariants");
-        drop(space);
-    });
+    in_company(nr_cpus, &Limits::default(), |[(space, _)]| act(space));
 }
 
 fn map(space: &TestedSpace<'_>, range: Range<u64>) {
@@ -306,7 +263,8 @@ fn whatever_is_called_areas_with_seams_are_those_of_a_space_without_lanes() {
     const NR_GRANULES: u64 = 12;
     let mut most_pieces = 0;
     for seed in 1..=240 {
-        let mut below = numbers(seed * 0x9e37_79b9);
+        let mut random = Random::new(seed * 0x9e37_79b9);
+        let mut below = |end: usize| random.below(end as u64) as usize;
         in_space_of(8, |space| {
             let limits = Limits { placement: PlacementPolicy::Linux, ..Limits::default() };
             let twin = space.vm().create_space(limits).expect("room");
@@ -396,7 +354,8 @@ fn a_call_that_fails_leaves_the_cut_that_linux_makes_and_no_other() {
 
 #[test]
 fn whatever_is_called_areas_are_in_the_index_of_their_lane() {
-    let mut below = numbers(0x9e37_79b9);
+    let mut random = Random::new(0x9e37_79b9);
+    let mut below = |end: usize| random.below(end as u64) as usize;
     in_space(|space| {
         want(space);
         let near = |number: u64| {

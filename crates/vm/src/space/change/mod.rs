@@ -40,7 +40,7 @@ use super::map_lock::MapLock;
 use super::permit::WritePermit;
 use super::{AreaAt, Space};
 use crate::addr::{PageRange, VirtAddr};
-use crate::area::{Area, AreaFlags, AreaView};
+use crate::area::{Area, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
 use crate::error::CallError;
@@ -209,9 +209,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let area = entry.area();
         let old = area.view_pinned();
         let Some(range) = PageRange::between(address, old.end).filter(|_| old.start < address) else { return Ok(None) };
-        let (page_offset, flags) = (old.page_offset_of(address), old.flags - AreaFlags::SEAM_BELOW);
-        let view = AreaView { start: address, page_offset, flags, ..old };
-        let new = NewArea { view, behind: area.behind().clone(), join };
+        let new = NewArea { view: old.from(address), behind: area.behind().clone(), join };
         self.prepare_change(range, Some(new)).map(Some)
     }
 

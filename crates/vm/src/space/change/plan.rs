@@ -108,10 +108,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     }
 
     fn trimmed_left(&self, entry: &AreaAt<'_, P, D>, range: PageRange, new: Option<&NewArea<P>>) -> Piece<P, D> {
-        let view = neighbour(entry, range, new);
-        let end = view.end.min(range.start());
-        let flags = if end == view.end { view.flags } else { view.flags - AreaFlags::SEAM_ABOVE };
-        let view = AreaView { end, flags, ..view };
+        let view = neighbour(entry, range, new.map(|new| &new.view)).below(range.start());
         Piece { area: entry.place(), view, is_fresh: false }
     }
 
@@ -123,10 +120,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         new: Option<&NewArea<P>>,
     ) -> Result<Piece<P, D>, OutOfFrames> {
         let area = entry.area();
-        let old = neighbour(entry, range, new);
-        let start = old.start.max(range.end());
-        let flags = if start == old.start { old.flags } else { old.flags - AreaFlags::SEAM_BELOW };
-        let view = AreaView { start, page_offset: old.page_offset_of(start), flags, ..old };
+        let view = neighbour(entry, range, new.map(|new| &new.view)).from(range.end());
         if self.pieces[0].as_ref().is_some_and(|left| left.area == entry.place()) {
             let area = self.new_area(&view, area.behind().clone())?;
             return Ok(Piece { area, view, is_fresh: true });
@@ -318,19 +312,15 @@ pub(in crate::space) fn write_area<P: System, D: Design<P>>(
     }
 }
 
-/// Returns an area that touches what comes, with that, as one; nothing if they stay apart.
+/// Returns an area that touches what comes in a range, with that, as one; nothing if they stay apart.
 #[inline]
 pub(in crate::space) fn grown<P: System, D: Design<P>>(
     entry: &AreaAt<'_, P, D>,
+    range: PageRange,
     new: &AreaView<P>,
 ) -> Option<AreaView<P>> {
-    let view = entry.area().view();
-    let (below, above) = if view.end == new.start { (&view, new) } else { (new, &view) };
-    if !joins_but_for_roots(below, above) {
-        return None;
-    }
-    let pinned = if D::ROOTS_FREELY { AreaView { root: entry.area().pinned_root(), ..view } } else { view };
-    let (below, above) = if view.end == new.start { (&pinned, new) } else { (new, &pinned) };
+    let view = &neighbour(entry, range, Some(new));
+    let (below, above) = if view.end == new.start { (view, new) } else { (new, view) };
     below.joins(above).then(|| joined(below, above))
 }
 
@@ -339,11 +329,11 @@ pub(in crate::space) fn grown<P: System, D: Design<P>>(
 fn neighbour<P: System, D: Design<P>>(
     entry: &AreaAt<'_, P, D>,
     range: PageRange,
-    new: Option<&NewArea<P>>,
+    new: Option<&AreaView<P>>,
 ) -> AreaView<P> {
     let view = entry.area().view();
     let is_cut = view.start < range.end() && range.start() < view.end;
-    let may_join = |new: &NewArea<P>| joins_but_for_roots(&view, &new.view) || joins_but_for_roots(&new.view, &view);
+    let may_join = |new: &AreaView<P>| joins_but_for_roots(&view, new) || joins_but_for_roots(new, &view);
     let is_pinned = D::ROOTS_FREELY && (is_cut || new.is_some_and(may_join));
     if is_pinned { AreaView { root: entry.area().pinned_root(), ..view } } else { view }
 }

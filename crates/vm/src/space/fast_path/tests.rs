@@ -3,65 +3,15 @@
 extern crate std;
 
 use super::*;
-use crate::design::Faultless;
-use crate::instance::Vm;
-use crate::limits::{Limits, PlacementPolicy};
-use crate::space::{MapRequest, Populate, SpaceRef};
-use crate::{AddressRange, CallError, Guest, VirtAddr, check};
-use faultless_phys::{Memory, Options};
-use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_sync::{Generation, Rwsem};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Barrier;
+use crate::limits::Limits;
+use crate::space::company::{TestedSpace, in_company};
+use crate::space::{MapRequest, Populate};
+use crate::{AddressRange, CallError, PAGE, VirtAddr};
+use faultless_explore::Random;
+use faultless_platform::native::Native;
 use std::vec::Vec;
 
-type Tested = Faultless<Rwsem<Native>>;
-type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
 const NR_CPUS: usize = 2;
-
-/// A generator of numbers (xorshift).
-fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed;
-    move |end: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % end
-    }
-}
-
-/// Runs `act` on one of two CPUs that use two spaces whose mappings are spread.
-fn in_two_spaces(limits: &Limits, act: impl FnOnce([(&TestedSpace<'_>, &Guest<'_, Native, Tested>); 2])) {
-    let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(NR_CPUS));
-    machine.attach(|| {
-        // SAFETY: the region is zeroed, ours alone, and outlives the instance.
-        let memory = unsafe { Memory::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()) };
-        let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
-        let vm = vm.expect("a frame for the zero page");
-        let spaces = [0; 2].map(|_| vm.create_space(Limits { placement: PlacementPolicy::Spread, ..*limits }));
-        let spaces = spaces.map(|space| space.expect("room"));
-        let (came, done) = (Barrier::new(2), Barrier::new(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                machine.attach(|| {
-                    let _guests = spaces.each_ref().map(Guest::new);
-                    came.wait();
-                    done.wait();
-                });
-            });
-            let guests = spaces.each_ref().map(Guest::new);
-            came.wait();
-            // A failure must not leave the other thread waiting.
-            let both = [0, 1].map(|place: usize| (&spaces[place], &guests[place]));
-            let result = catch_unwind(AssertUnwindSafe(|| act(both)));
-            done.wait();
-            result.unwrap_or_else(|cause| resume_unwind(cause));
-        });
-        // SAFETY: no other thread is left.
-        unsafe { check::invariants(&vm) }.expect("invariants");
-        drop(spaces);
-    });
-}
 
 fn request(flags: AreaFlags, nr_pages: u64) -> MapRequest<'static, Native> {
     MapRequest {
@@ -125,8 +75,9 @@ fn play(seed: u64, limits: &Limits, taken: &mut Taken) {
         AreaFlags::READ.union(AreaFlags::WRITE).union(AreaFlags::NORESERVE),
         AreaFlags::READ.union(AreaFlags::WRITE).union(AreaFlags::GROWSDOWN),
     ];
-    in_two_spaces(limits, |both| {
-        let mut draw = numbers(seed);
+    in_company(NR_CPUS, limits, |both: [_; 2]| {
+        let mut random = Random::new(seed);
+        let mut draw = |end| random.below(end);
         let spaces = both.map(|(space, _)| space);
         let (mut lowest, mut highest) = (u64::MAX, 0);
         for step in 0..120 {
