@@ -69,7 +69,9 @@ enum Sharers {
     Neighbour,
     /// Nobody, and the object ends at [`SHORT`], in a page that is in memory.
     ShortObject,
-    /// Nobody; mappings are spread, and the address space ends with [`ROOM`] pages more.
+    /// Nobody; mappings are spread.
+    Spread,
+    /// The same, and the address space ends with [`ROOM`] pages more.
     LittleRoom,
 }
 
@@ -79,8 +81,10 @@ impl<'vm, D: Tested> Stage<'vm, D> {
         let spec = ObjectSpec { identity: 1, size_bytes, source: &Pattern, write_notice: WriteNotice::None };
         let object = vm.create_object(&spec).expect("room");
         let mut limits = Limits::default();
-        if sharers == Sharers::LittleRoom {
+        if matches!(sharers, Sharers::Spread | Sharers::LittleRoom) {
             limits.placement = PlacementPolicy::Spread;
+        }
+        if sharers == Sharers::LittleRoom {
             limits.address_space_bytes = (3 + ROOM) * PAGE;
         }
         let space = furnished(vm, &object, limits);
@@ -329,6 +333,9 @@ macro_rules! for_each_design {
         }
     };
 }
+
+#[path = "orders/locked.rs"]
+mod locked;
 
 #[path = "orders/objects.rs"]
 mod objects;

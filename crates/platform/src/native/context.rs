@@ -77,9 +77,15 @@ pub(super) fn machine<'a>() -> &'a Machine {
 impl Machine {
     /// Runs `body` on the calling thread, on a slot of this machine.
     pub fn attach<R>(&self, body: impl FnOnce() -> R) -> R {
-        let _bound = Bound::new(self, ptr::null());
-        with(|context| self.enter(context));
+        let _bound = self.bound_to_slot();
         body()
+    }
+
+    /// Binds the calling thread and takes a slot: apart from `attach`, which is compiled for each body.
+    fn bound_to_slot(&self) -> Bound<'_> {
+        let bound = Bound::new(self, ptr::null());
+        with(|context| self.enter(context));
+        bound
     }
 
     pub(super) fn enter(&self, context: &Context) {

@@ -20,6 +20,7 @@
 //! |---|---|
 //! | somebody comes to the lane between the choice and the entering | both happen under the table's lock, and who has a part there, or the lock, makes the call go the usual way |
 //! | somebody takes everything, or a second user comes | the call has a share of the semaphore; where parts are not given out yet it goes the usual way |
+//! | mlockall comes while a mapping waits for its share | what it said is read with the share held, under the lane's lock |
 //! | a fault of another CPU uses what an unmapping takes away | it is noted, or sees the edit (N6): the call keeps its part, and waits for that fault without the lock |
 //! | a fault works in an area that grows | its root and its flags stay, or the call goes the usual way (I2, I3 of `design::faultless`) |
 //! | a fault gives a neighbour its first root beside the look at it | its absence is pinned before the call relies on it (I4 of `area`) |

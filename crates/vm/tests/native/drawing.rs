@@ -132,16 +132,14 @@ impl<'vm, D: Tested> Scene<'vm, D> {
     /// Makes a call that succeeds.
     #[track_caller]
     pub fn call<T>(self, act: impl FnOnce(&Self) -> Result<T, CallError>) -> Self {
-        if let Err(error) = act(&self) {
-            panic!("refused: {error}");
-        }
+        granted(act(&self).err());
         self
     }
 
     /// Makes a call that fails so.
     #[track_caller]
     pub fn refuse<T>(self, act: impl FnOnce(&Self) -> Result<T, CallError>, error: CallError) -> Self {
-        assert_eq!(act(&self).err(), Some(error));
+        refused(act(&self).err(), error);
         self
     }
 
@@ -321,6 +319,20 @@ impl<'vm, D: Tested> Scene<'vm, D> {
             }
         }
     }
+}
+
+/// Fails where a call was refused.
+#[track_caller]
+fn granted(error: Option<CallError>) {
+    if let Some(error) = error {
+        panic!("refused: {error}");
+    }
+}
+
+/// Fails where a call was not refused so.
+#[track_caller]
+fn refused(found: Option<CallError>, error: CallError) {
+    assert_eq!(found, Some(error));
 }
 
 fn len(pages: &Range<u64>) -> u64 {

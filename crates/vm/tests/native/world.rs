@@ -34,6 +34,11 @@ pub struct World<D: Tested> {
 impl<D: Tested> World<D> {
     /// Runs `test` with an instance of `nr_cpus` CPUs and poisoned frames.
     pub fn run(nr_cpus: usize, memory_bytes: usize, test: impl FnOnce(&Self)) {
+        Self::run_boxed(nr_cpus, memory_bytes, Box::new(test));
+    }
+
+    /// Apart from `run`, which is compiled for each test.
+    fn run_boxed<'a>(nr_cpus: usize, memory_bytes: usize, test: Box<dyn FnOnce(&Self) + 'a>) {
         let region = HostRegion::reserve(memory_bytes).expect("the host has room");
         let machine = Machine::new(nr_cpus);
         machine.attach(|| test(&Self::new(&region, nr_cpus)));
