@@ -27,7 +27,7 @@
 //!   everything ends.
 //! * I4 parts that overlap, or touch while one is held for writing, are of one table, or one holder's: what is not
 //!   wholly inside a lane is no part, and has everything, unless it is two that touch where their lanes meet
-//!   ([`Choice::Two`]). The caller of `write_parts_of` sees to that.
+//!   ([`Choice::Two`]). The callers of `write_parts_of` and `write_first_of` see to that.
 //! * I5 a place goes from one table to another under the lock of the first, and while nobody holds a part of it there.
 //!   So who has a table's lock asks once more whose table it is, and what it finds then stays while it has the lock, or
 //!   a part.
@@ -256,9 +256,10 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         }
     }
 
-    /// Locks the range that `choose` says, under the lock of a table that nobody else holds a part of, and that stays
-    /// the range's (I5): for calls that mostly are alone there, and that go another way if this takes waiting for
-    /// others of the table. With the part comes the table's lock, as from [`RangeLock::write_part`].
+    /// Locks the range that `choose` says, under the lock of a table that nobody else holds a part of: for calls that
+    /// mostly are alone there, and that go another way if this takes waiting for others of the table. With the part
+    /// comes the table's lock, as from [`RangeLock::write_part`]. `choose` is handed that lock, asks whose table it is,
+    /// and says nothing if it is another's: with the lock had, no place leaves the table (I5).
     ///
     /// Nothing comes of it if somebody has that lock or a part, if no parts are given out, or if `choose` says nothing.
     ///
@@ -268,12 +269,12 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     ///
     /// let lock = RangeLock::<Native, Rwsem<Native>>::new(Rwsem::new());
     /// Machine::new(1).attach(|| {
-    ///     assert!(lock.write_first_of(lock.parts(), || Some(0..4)).is_none(), "no parts are given out");
+    ///     assert!(lock.write_first_of(lock.parts(), |_| Some(0..4)).is_none(), "no parts are given out");
     ///     lock.write().divide();
-    ///     assert!(lock.write_first_of(lock.parts(), || None).is_none());
-    ///     let (first, table) = lock.write_first_of(lock.parts(), || Some(0..4)).expect("nobody is there");
+    ///     assert!(lock.write_first_of(lock.parts(), |_| None).is_none());
+    ///     let (first, table) = lock.write_first_of(lock.parts(), |_| Some(0..4)).expect("nobody is there");
     ///     drop(table);
-    ///     assert!(!first.is_whole() && lock.write_first_of(lock.parts(), || Some(5..9)).is_none());
+    ///     assert!(!first.is_whole() && lock.write_first_of(lock.parts(), |_| Some(5..9)).is_none());
     /// });
     /// ```
     #[inline(always)]
@@ -281,14 +282,14 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     pub fn write_first_of<'a>(
         &'a self,
         parts: PartTableRef<'a, P>,
-        choose: impl FnOnce() -> Option<Range<u64>>,
+        choose: impl FnOnce(&HeldRanges<'a, P>) -> Option<Range<u64>>,
     ) -> Option<(RangeWriteGuard<'a, P, S>, HeldRanges<'a, P>)> {
         let share = self.semaphore.read();
         if !self.is_divided() {
             return None;
         }
         let mut table = parts.try_lock_unused()?;
-        let claim = Claim::of(&choose()?);
+        let claim = Claim::of(&choose(&table)?);
         let own = table.enter_first(&Part { claim, mode: Mode::Write });
         let part = Some((parts, Places { own, beyond: None }));
         Some((RangeWriteGuard { state: &self.state, part, was_divided: false, guard: Guard::Share(share) }, table))

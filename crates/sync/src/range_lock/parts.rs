@@ -221,6 +221,13 @@ impl<'a, P: Processor> PartTableRef<'a, P> {
         self.try_lock_in_turn().filter(HeldRanges::is_unused)
     }
 
+    /// Says whether somebody waits for the table's lock, or holds a part at its first place; a hint, for whoever comes
+    /// only where nobody is ([`RangeLock::write_first_of`](super::RangeLock::write_first_of)).
+    #[inline]
+    pub fn seems_used(self) -> bool {
+        self.queue.is_occupied() || self.slots.first().is_some_and(|first| first.end() != 0)
+    }
+
     /// Locks the table if nobody has it locked. Called by who has another table's lock.
     #[inline]
     pub fn try_lock(self) -> Option<HeldRanges<'a, P>> {

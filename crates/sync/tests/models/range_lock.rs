@@ -38,7 +38,7 @@ fn change_high(shared: &Shared) {
 
 /// Changes the low place if nobody is there; else on the usual way.
 fn change_low_first(shared: &Shared) {
-    let Some((write, table)) = shared.lock.write_first_of(shared.lock.parts(), || Some(0..1)) else {
+    let Some((write, table)) = shared.lock.write_first_of(shared.lock.parts(), |_| Some(0..1)) else {
         return change_low(shared);
     };
     shared.places[0].bump();

@@ -65,9 +65,13 @@ impl<P: System, T> Writer<'_, P, T> {
     pub fn around(&self, range: Range<u64>) -> Option<Around<T>> {
         let head = &self.0.head;
         let (start, end) = (range.start, range.end);
-        let slots = match head.finger.get() {
-            Some(near) => near.slots_if(|first, last| first.start < start && end < last.end)?,
-            None => head.only_leaf()?,
+        let nearby = match head.finger.get() {
+            Some(near) => near.slots_if(|first, last| first.start < start && end < last.end),
+            None => head.only_leaf(),
+        };
+        let slots = match nearby {
+            Some(slots) => slots,
+            None => self.slots_elsewhere(&range)?,
         };
         let behind = nr_starting_before(slots, head.finger.place(), start);
         let below = slots[..behind].last();
@@ -84,6 +88,13 @@ impl<P: System, T> Writer<'_, P, T> {
             above: entry(slots.get(above)),
             nr_up_to_end: above - first,
         })
+    }
+
+    /// Returns the slots of the leaf that a range lies in, by a walk; nothing if it lies in none.
+    #[inline(never)]
+    fn slots_elsewhere(&self, range: &Range<u64>) -> Option<&[NodeSlot]> {
+        self.first_ending_after(range.start)?;
+        self.0.head.finger.get()?.slots_if(|first, last| first.start < range.start && range.end < last.end)
     }
 
     /// Returns what `choose` leads to; it is in the leaf of the finger if `is_near` holds of the leaf's ends.

@@ -110,6 +110,13 @@ impl<'a, P: System> Row<'a, P> {
         // Relaxed: written by who has everything.
         is_over(self.state.load(Ordering::Relaxed), quantity)
     }
+
+    /// Says whether this CPU's purse has so many more, so that no limit forbids them (C6): without a look at what is
+    /// charged, which others write. If it has not, a limit may allow them all the same.
+    #[inline]
+    pub(super) fn has_credit(&self, quantity: Quantity, added: u64) -> bool {
+        !self.may_be_over(quantity) && self.credit(quantity).has(P::cpu(), added)
+    }
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
@@ -120,7 +127,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the purses of this space's CPUs, if they hold credits: then who has a part claims what it may add.
-    #[inline]
+    #[inline(always)]
     pub(super) fn row(&self) -> Option<Row<'_, P>> {
         if !D::Lock::DIVIDES {
             return None;
@@ -263,14 +270,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
     }
 
-    /// Says whether this CPU's purse has so many more, so that no limit forbids them (C6): without a look at what is
-    /// charged, which others write. If it has not, a limit may allow them all the same.
-    #[inline]
-    pub(super) fn has_credit(&self, quantity: Quantity, added: u64) -> bool {
-        let has = |row: Row<'_, P>| !row.may_be_over(quantity) && row.credit(quantity).has(P::cpu(), added);
-        self.row().is_some_and(has)
-    }
-
     /// Says whether a limit, which `check` compares bounds with ([`Space::at_most`]), allows something (C3).
     #[inline(always)]
     pub(super) fn is_allowed(&self, check: impl Fn() -> bool) -> bool {
@@ -282,9 +281,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
     pub(super) fn at_most(&self, quantity: Quantity) -> u64 {
         match self.row() {
             Some(row) => at_most_beside_purses(&row, quantity),
-            // Relaxed: exact under the semaphore, and where several have a part of that, under the lock of edits.
-            None => self.counts[quantity as usize].load(Ordering::Relaxed),
+            None => self.counted(quantity),
         }
+    }
+
+    /// Returns what there is, where CPUs hold no credits.
+    #[inline]
+    pub(super) fn counted(&self, quantity: Quantity) -> u64 {
+        // Relaxed: exact under the semaphore, and where several have a part of that, under the lock of edits.
+        self.counts[quantity as usize].load(Ordering::Relaxed)
     }
 
     /// Returns what there is at some instant during the call; the caller has nothing locked.
@@ -296,8 +301,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
                 let _kept = self.write(EVERYTHING);
                 row.credit(quantity).total()
             }
-            // Relaxed: as in `at_most`.
-            None => self.counts[quantity as usize].load(Ordering::Relaxed),
+            None => self.counted(quantity),
         }
     }
 

@@ -1,19 +1,22 @@
-//! The fast path of mmap and munmap: what threads do all the time, each in its own lane.
+//! The fast path of mmap and munmap: what threads do all the time, each in a lane where nobody else is.
 //!
 //! # Guarantee
 //! A call that takes this path does what it would have done on the usual one (`map`); one that finds anything out of
 //! the ordinary here has changed nothing, and goes there.
 //!
 //! # What is ordinary
-//! Private memory without an object, with rights and no other flags, that may lie anywhere and comes into the calling
-//! CPU's range: as an area of its own, or as more of one neighbour. Or that leaves it: a whole area, or one end of it.
-//! Nobody else holds a part of that lane, or its lock; no area crosses a lane's bound; no memory need be slept for.
+//! * The edit (`ordinary`).
+//! * The place: the kernel chooses it in the calling CPU's range, or it is named, in a lane, any CPU's or an annex, and
+//!   reaches no bound of it.
+//! * Who else is there: nobody holds a part of that lane, or its lock.
+//! * No area crosses a lane's bound.
 //!
 //! # Why it is sound
 //! The call holds a part as all calls do (`ranges`), and the lock of its lane's edits from the choice to the counters
 //! (R3). It comes to both at once, because the table of parts is empty (`sync::RangeLock::write_first_of`): so there is
-//! nothing to wait for, and a CPU's range never belongs to another table (I5 there). What it knows by where it is, it
-//! need not find out: such a lane has no seams, its bounds stay, and its index has all that lies in it (N1).
+//! nothing to wait for. A CPU's range never belongs to another table (I5 there). An annex may: so the call asks again
+//! under the table's lock. What the call knows by where it is, it need not find out: a part inside a lane has no seams,
+//! and that lane's index has all that lies in it (N1).
 //!
 //! # Races
 //! | race | why it is sound |
@@ -21,58 +24,54 @@
 //! | somebody comes to the lane between the choice and the entering | both happen under the table's lock, and who has a part there, or the lock, makes the call go the usual way |
 //! | somebody takes everything, or a second user comes | the call has a share of the semaphore; where parts are not given out yet it goes the usual way |
 //! | mlockall comes while a mapping waits for its share | what it said is read with the share held, under the lane's lock |
+//! | an annex grows, goes, or comes anew with the same table, between the look for its table and that table's lock | which annex the address is in, and its bounds, are looked at under the lock, which whoever lets one grow has; they go with everything held; and one that comes anew keeps its bounds away from areas and parts (A2 of `annexes`) |
 //! | a fault of another CPU uses what an unmapping takes away | it is noted, or sees the edit (N6): the call keeps its part, and waits for that fault without the lock |
 //! | a fault works in an area that grows | its root and its flags stay, or the call goes the usual way (I2, I3 of `design::faultless`) |
 //! | a fault gives a neighbour its first root beside the look at it | its absence is pinned before the call relies on it (I4 of `area`) |
 //! | the call gives up with credits claimed, or a neighbour's root pinned | both are what the usual way begins with |
 
 use super::Space;
-use super::change::{Counted, Sizes, announced_range, grown, release_area, write_area};
+use super::change::{Counted, Sizes, release_area};
 use super::credits::Row;
 use super::lane_rooms::LaneRooms;
 use super::map::with_account;
 use super::map_lock::{EditGuard, MapLock};
+use super::ordinary::{Leaving, ORDINARY, Site, hole_of, only_neighbour};
 use super::own_lane::{OwnLane, widened_to};
-use super::permit::{AreaAt, WriteOf};
+use super::permit::WriteOf;
 use super::ranges::Additions;
 use super::request::{Backing, MapRequest, Placement};
-use crate::addr::PageRange;
-use crate::area::{Area, AreaFlags, AreaView};
-use crate::content::{Behind, Content};
+use crate::addr::{PageRange, VirtAddr};
+use crate::area::{Area, AreaFlags};
 use crate::design::Design;
-use crate::index::{Edit, Index, IndexEntry};
+use crate::index::IndexEntry;
 use crate::system::System;
 use crate::translations::lanes::Alone;
 use core::ops::Range;
-use faultless_phys::FrameSource;
-use faultless_platform::mutant;
 use faultless_sync::PartTableRef;
 
-/// What an area may be and allow that comes or goes on this path.
-const ORDINARY: AreaFlags = AreaFlags::RIGHTS
-    .union(AreaFlags::ACCOUNT)
-    .union(AreaFlags::NORESERVE)
-    .union(AreaFlags::INHERITED)
-    .union(AreaFlags::MAYBE_GUARD);
-
-/// The calling CPU's lane.
-struct Own<'a, P: System, D: Design<P>> {
+/// A lane, before its lock is had.
+struct Near<'a, P: System> {
     rooms: &'a LaneRooms<P>,
     parts: PartTableRef<'a, P>,
-    lane: OwnLane<'a, P, Area<P, D>>,
     credits: Row<'a, P>,
 }
 
 /// What a call locks: its part, and the edits of its lane.
 type Locked<'a, P, D> = (WriteOf<'a, P, D>, EditGuard<'a, P>);
 
+/// Where a mapping comes: the range, and the area that it touches, if there is one.
+type Chosen<P, D> = (PageRange, Option<IndexEntry<Area<P, D>>>);
+
+/// What leaves, and the hole that it leaves.
+type Found<'a, P, D> = (Leaving<'a, P, D>, Range<u64>);
+
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Maps as `map_part`, if everything is ordinary; else nothing has changed.
     #[inline(never)]
     pub(super) fn map_fast(&self, request: &MapRequest<'_, P>, len: u64) -> Option<(PageRange, AreaFlags)> {
         let asked = request.flags();
-        let is_ordinary = matches!((request.placement, &request.backing), (Placement::Anywhere, Backing::Anonymous));
-        if !is_ordinary || !ORDINARY.contains(asked) {
+        if !matches!(request.backing, Backing::Anonymous) || !ORDINARY.contains(asked) {
             return None;
         }
         let flags = with_account(asked);
@@ -81,101 +80,141 @@ impl<P: System, D: Design<P>> Space<P, D> {
         }
         // Before the search: all but the first CPU go to their lanes at once.
         self.note_mapper();
-        let room = self.own_room(self.chosen_room())?;
-        let own = self.own()?;
-        let mut chosen = None;
-        let (write, table) = self.write_own(&own, || {
-            // Where nobody has everything: what is mapped from now on may have to be locked.
-            if !self.default_flags().is_empty() {
-                return None;
-            }
-            let range = self.search_lane(request, (len, room), &own.lane)?;
-            let Range { start, end } = range.numbers();
-            let around = own.lane.around(start..end);
-            let [below, above] = around;
-            let neighbour = match (below.filter(|below| below.end == start), above.filter(|above| above.start == end)) {
-                // It may make one of both.
-                (Some(_), Some(_)) => return None,
-                (below, above) => below.or(above),
-            };
-            let added = Additions { areas: 1, bytes: len, locked_bytes: 0 };
-            if !self.claim_credits(&own.credits, &added) {
-                return None;
-            }
-            chosen = Some((range, neighbour));
-            Some(widened_to(start..end, around))
-        })?;
-        let (range, neighbour) = chosen?;
-        let view = AreaView {
-            start: range.start(),
-            end: range.end(),
-            flags,
-            page_offset: range.start().page_number(),
-            object: None,
-            content: Content::Zeros,
-            opening: 0,
-            root: 0,
+        let range = match request.placement {
+            Placement::Anywhere => self.map_in_own(request, len, flags)?,
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => self.map_named(start, len, flags)?,
+            Placement::Hint(_) | Placement::Low2G { .. } => return None,
         };
-        own.rooms.note_used();
-        let neighbour = neighbour.map(AreaAt::new);
-        let grown = neighbour.and_then(|area| Some((area, grown(&area, range, &view)?)));
-        let mut added = Sizes::default();
-        added.add(flags, len);
-        match grown {
-            Some((area, view)) => {
-                added.areas = 0;
-                self.grow(&own, (area, &view), range)?;
+        Some((range, asked))
+    }
+
+    /// Maps in the calling CPU's own lane.
+    #[inline(always)]
+    fn map_in_own(&self, request: &MapRequest<'_, P>, len: u64, flags: AreaFlags) -> Option<PageRange> {
+        let room = self.own_room(self.chosen_room())?;
+        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
+        let (parts, lane) = rooms.lane_of(P::cpu());
+        let (near, site) = (Near { rooms, parts, credits }, Site { space: self, lane, alone: Alone::InALane });
+        let mut chosen = None;
+        let locked = self.lock.write_first(near.parts, |_| {
+            // What crosses a bound comes and goes with everything held (N5 of `lane_rooms`).
+            let range = if rooms.are_crossed() { None } else { self.search_lane(request, (len, room), &site.lane) }?;
+            self.part_of(&near, &site.lane, range, &mut chosen)
+        })?;
+        self.map_locked_near(&near, &site, (chosen?, flags), locked)
+    }
+
+    /// Maps at a place that is named. Apart, so that calls pay nothing for it that name none.
+    #[inline(never)]
+    fn map_named(&self, start: VirtAddr, len: u64, flags: AreaFlags) -> Option<PageRange> {
+        let range = self.fixed(start, len).ok()?;
+        let near = self.near(start)?;
+        let (mut site, mut chosen) = (None, None);
+        let locked = self.lock.write_first(near.parts, |held| {
+            let site = site.insert(self.site_at(start, held)?);
+            if !site.lane.is_around(&range.numbers()) {
+                return None;
             }
-            None => self.add(&own, &view)?,
+            self.part_of(&near, &site.lane, range, &mut chosen)
+        })?;
+        self.map_locked_near(&near, &site?, (chosen?, flags), locked)
+    }
+
+    /// Returns the part that a mapping takes whose range was chosen in a lane, if nothing is mapped there, and says
+    /// what it touches; under the lane's lock.
+    #[inline(always)]
+    fn part_of(
+        &self,
+        near: &Near<'_, P>,
+        lane: &OwnLane<'_, P, Area<P, D>>,
+        range: PageRange,
+        chosen: &mut Option<Chosen<P, D>>,
+    ) -> Option<Range<u64>> {
+        // Where nobody has everything: what is mapped from now on may have to be locked.
+        if !self.default_flags().is_empty() {
+            return None;
         }
-        self.count_in_purses(&own.credits, &Counted { before: Sizes::default(), after: added });
+        let around = lane.around_hole(range.numbers())?;
+        let neighbour = only_neighbour(&range.numbers(), around)?;
+        let added = Additions { areas: 1, bytes: range.len_bytes(), locked_bytes: 0 };
+        let part = widened_to(range.numbers(), around);
+        *chosen = Some((range, neighbour));
+        (lane.has_part(&part) && self.claim_credits(&near.credits, &added)).then_some(part)
+    }
+
+    /// Maps in what is locked.
+    #[inline(always)]
+    fn map_locked_near<'a>(
+        &'a self,
+        near: &Near<'a, P>,
+        site: &Site<'a, P, D>,
+        ((range, neighbour), flags): (Chosen<P, D>, AreaFlags),
+        (write, table): Locked<'a, P, D>,
+    ) -> Option<PageRange> {
+        near.rooms.note_used();
+        let after = site.put(range, flags, neighbour)?;
+        self.count_in_purses(&near.credits, &Counted { before: Sizes::default(), after });
         drop(table);
         drop(write);
         self.poll_deferred();
-        Some((range, asked))
+        Some(range)
     }
 
     /// Unmaps as `unmap_part`, if everything is ordinary; else nothing has changed.
     #[inline]
     pub(super) fn unmap_fast(&self, range: PageRange) -> Option<()> {
-        let own = self.own()?;
-        if !own.lane.is_around(&range.numbers()) {
-            return None;
+        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
+        let (parts, lane) = rooms.lane_of(P::cpu());
+        if !lane.is_around(&range.numbers()) {
+            return self.unmap_elsewhere(range);
         }
+        let (near, site) = (Near { rooms, parts, credits }, Site { space: self, lane, alone: Alone::InALane });
         let mut found = None;
-        let (write, table) = self.write_own(&own, || {
-            let Range { start, end } = range.numbers();
-            let (area, around) = own.lane.only_area(start..end)?;
-            let [below, above] = around;
-            let hole_start = below.map_or(0, |below| below.end.min(start));
-            found = Some((area, hole_start..above.map_or(u64::MAX, |above| above.start.max(end))));
-            Some(widened_to(start..end, around))
+        let locked = self.lock.write_first(near.parts, |_| {
+            // As in `map_in_own`.
+            if rooms.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
         })?;
-        let (area, hole) = found.map(|(entry, hole)| (AreaAt::new(entry), hole))?;
-        let flags = area.area().flags();
-        if !ORDINARY.contains(flags) || area.area().object().is_some() {
+        self.unmap_locked_near(&near, &site, (range, found?), locked)
+    }
+
+    /// As [`Space::unmap_fast`], in another lane than the calling CPU's own.
+    #[inline(never)]
+    fn unmap_elsewhere(&self, range: PageRange) -> Option<()> {
+        let near = self.near(range.start())?;
+        // Who comes in vain takes a share of the semaphore for nothing; most of those unmap what lies side by side.
+        if near.parts.seems_used() {
             return None;
         }
-        let rest = match (area.start < range.start(), range.end() < area.end) {
-            (true, true) => return None,
-            (false, false) => None,
-            (true, false) => Some(area.area().view_pinned().below(range.start())),
-            (false, true) => Some(area.area().view_pinned().from(range.end())),
-        };
-        let may_be_in_use = self.take_off(&own, (area, rest.as_ref()), range)?;
-        let mut before = Sizes::default();
-        before.add(flags, area.end.min(range.end()) - area.start.max(range.start()));
-        before.areas = u64::from(rest.is_none());
-        self.count_in_purses(&own.credits, &Counted { before, after: Sizes::default() });
+        let (mut site, mut found) = (None, None);
+        let locked = self.lock.write_first(near.parts, |held| {
+            let site = site.insert(self.site_at(range.start(), held)?);
+            if site.lane.is_around(&range.numbers()) { part_leaving(site, range, &mut found) } else { None }
+        })?;
+        self.unmap_locked_near(&near, &site?, (range, found?), locked)
+    }
+
+    /// Unmaps in what is locked.
+    #[inline(always)]
+    fn unmap_locked_near<'a>(
+        &'a self,
+        near: &Near<'a, P>,
+        site: &Site<'a, P, D>,
+        (range, (leaving, hole)): (PageRange, Found<'a, P, D>),
+        (write, table): Locked<'a, P, D>,
+    ) -> Option<()> {
+        let may_be_in_use = site.take_off(&leaving, range)?;
+        near.credits.note_out();
+        self.count_in_purses(&near.credits, &Counted { before: leaving.sizes, after: Sizes::default() });
         drop(table);
+        let area = leaving.area;
         if may_be_in_use {
             D::await_faults(self, area.start..area.end);
         }
-        if rest.is_some() {
+        if leaving.rest.is_some() {
             area.area().end_change();
         }
         self.zap_and_prune(range, Some(hole), &mut || ());
-        if rest.is_none() {
+        if leaving.rest.is_none() {
             // SAFETY: the edit took it off the index, and those faults have ended that began before.
             unsafe { release_area(self, area.place(), may_be_in_use) };
         }
@@ -185,114 +224,36 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some(())
     }
 
-    /// Takes a range of an area off the index, so that `rest` is left, or nothing of it; says whether others may be
-    /// using what went. Nothing if memory is short.
+    /// Returns the lane that an address lies in, if it lies in one.
     #[inline(always)]
-    fn take_off(
-        &self,
-        own: &Own<'_, P, D>,
-        (entry, rest): (AreaAt<'_, P, D>, Option<&AreaView<P>>),
-        range: PageRange,
-    ) -> Option<bool> {
-        let area = entry.area();
-        let place = entry.place();
-        let added = rest.map(|view| IndexEntry { start: view.start.get(), end: view.end.get(), area: place });
-        let mut edit = self.edit_own(own, entry.start.get()..entry.end.get(), added)?;
-        own.credits.note_out();
-        let told = announced_range(range);
-        if mutant!(RemovedUnannounced, true => rest.is_some()) {
-            area.begin_change_within(told.clone());
-        }
-        self.note_change(&told, Alone::InALane);
-        let may_be_in_use = self.publish_own(own, &mut edit);
-        if let Some(view) = rest {
-            area.set(view);
-        }
-        Some(may_be_in_use)
-    }
-
-    /// Returns the calling CPU's lane, where it has one.
-    #[inline(always)]
-    fn own(&self) -> Option<Own<'_, P, D>> {
+    fn near(&self, address: VirtAddr) -> Option<Near<'_, P>> {
         let (rooms, credits) = (self.lane_rooms()?, self.row()?);
-        let (parts, lane) = rooms.lane_of(P::cpu());
-        Some(Own { rooms, parts, lane, credits })
+        Some(Near { rooms, parts: rooms.parts_of_lane(address.get())?, credits })
     }
 
-    /// Locks the part of the lane that `choose` says, if nobody else is there.
+    /// Returns an address's lane, if the lock that is had is that of its edits; not a piece of the rest.
     #[inline(always)]
-    #[track_caller]
-    fn write_own<'a>(
-        &'a self,
-        own: &Own<'a, P, D>,
-        choose: impl FnOnce() -> Option<Range<u64>>,
-    ) -> Option<Locked<'a, P, D>> {
-        // What crosses a bound comes and goes with everything held (N5 of `lane_rooms`).
-        let chosen = || if own.rooms.are_crossed() { None } else { choose() };
-        self.lock.write_first(own.parts, || chosen().filter(|part| own.lane.has_part(part)))
+    fn site_at<'a>(&'a self, address: VirtAddr, held: &EditGuard<'_, P>) -> Option<Site<'a, P, D>> {
+        let lane = self.own_lane(address.get(), held).filter(|lane| lane.notes_lookers)?;
+        Some(Site { space: self, lane, alone: Alone::InALane })
     }
+}
 
-    /// Prepares an edit, out of what the index keeps or what is had without sleeping; nothing if that is too little.
-    #[inline(always)]
-    fn edit_own<'a>(
-        &'a self,
-        own: &Own<'a, P, D>,
-        span: Range<u64>,
-        added: Option<IndexEntry<Area<P, D>>>,
-    ) -> Option<Edit<'a, P>> {
-        let mut edit = own.lane.index.unprepared_from(Index::<P, Area<P, D>>::nothing_aside(&self.vm().nodes));
-        edit.is_prepared(span, added.into_iter()).then_some(edit)
+/// Returns the part that an unmapping takes in a lane, and says what leaves, and which hole that leaves; under the
+/// lane's lock. Nothing if that is not one area, whole or at one end.
+#[inline(always)]
+fn part_leaving<'a, P: System, D: Design<P>>(
+    site: &Site<'a, P, D>,
+    range: PageRange,
+    found: &mut Option<Found<'a, P, D>>,
+) -> Option<Range<u64>> {
+    let (area, around) = site.lane.only_area(range.numbers())?;
+    let part = widened_to(range.numbers(), around);
+    if !site.lane.has_part(&part) {
+        return None;
     }
-
-    /// Puts an edit in force; says whether others may be using what it took away.
-    #[inline(always)]
-    fn publish_own(&self, own: &Own<'_, P, D>, edit: &mut Edit<'_, P>) -> bool {
-        let mut may_be_in_use = true;
-        D::update_index(self, || {
-            _ = edit.commit(|| {
-                may_be_in_use = own.lane.may_be_looked_at(self.memory().rcu());
-                may_be_in_use
-            });
-        });
-        may_be_in_use
-    }
-
-    /// Puts an area of its own into a hole; nothing if memory is short.
-    #[inline(always)]
-    fn add(&self, own: &Own<'_, P, D>, view: &AreaView<P>) -> Option<()> {
-        let area = self.vm().areas.try_alloc().ok()?;
-        write_area(area, view, Behind::Zeros);
-        let entry = IndexEntry { start: view.start.get(), end: view.end.get(), area };
-        let Some(mut edit) = self.edit_own(own, entry.start..entry.end, Some(entry)) else {
-            self.discard(area);
-            return None;
-        };
-        // SAFETY: just written, and still ours.
-        unsafe { area.as_ref() }.end_change_unpublished();
-        self.publish_own(own, &mut edit);
-        Some(())
-    }
-
-    /// Lets an area become `view`, which has a range more; nothing if memory is short, or more changes than bounds.
-    #[inline(always)]
-    fn grow(
-        &self,
-        own: &Own<'_, P, D>,
-        (entry, view): (AreaAt<'_, P, D>, &AreaView<P>),
-        range: PageRange,
-    ) -> Option<()> {
-        let area = entry.area();
-        if !D::ADDS_FREELY || area.flags_and_root() != (view.flags, view.root) {
-            return None;
-        }
-        let (start, end) = (view.start.get(), view.end.get());
-        let mut edit = self.edit_own(own, start..end, Some(IndexEntry { start, end, area: entry.place() }))?;
-        area.begin_change_within(announced_range(range));
-        self.publish_own(own, &mut edit);
-        area.set(view);
-        area.end_change();
-        Some(())
-    }
+    *found = Some((site.leaving(area, range)?, hole_of(&range.numbers(), around)));
+    Some(part)
 }
 
 #[cfg(test)]

@@ -322,6 +322,12 @@ impl<P: System> LaneRooms<P> {
         self.room_at(address).map_or(own, |room| room.parts.parts())
     }
 
+    /// Returns the table of the lane that an address lies in, if that is not the rest.
+    #[inline]
+    pub(super) fn parts_of_lane(&self, address: u64) -> Option<PartTableRef<'_, P>> {
+        Some(self.room_at(address)?.parts.parts())
+    }
+
     /// Returns the table of the CPU's range that an address lies in.
     #[inline]
     pub(super) fn parts_of_cpus(&self, address: u64) -> Option<PartTableRef<'_, P>> {

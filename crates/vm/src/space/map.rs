@@ -249,11 +249,15 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         backing: &Backing<'_, P>,
         reserve: Option<Reserve<'g, P, D>>,
     ) -> Result<(), CallError> {
+        let flags = self.with_key(with_account(flags), flags);
+        let may_be_ordinary = matches!((backing, join, &reserve), (Backing::Anonymous, Join::Allowed, None));
+        if may_be_ordinary && self.add_ordinary(range, flags).is_some() {
+            return Ok(());
+        }
         let (held, mut reserve) = match reserve {
             None => (self.begin_unmapping(range)?, None),
             Some(reserve) => self.begin_unmapping_with(range, reserve)?,
         };
-        let flags = self.with_key(with_account(flags), flags);
         let len = range.len_bytes();
         let judged = match self.check_expansion(flags, len, held.bytes) {
             Ok(()) => self.check_promise(flags, backing, len, held.accounted_bytes),
@@ -392,7 +396,17 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     }
 
     /// Takes what `range` holds off the index, under the caller's write lock; nothing if it holds nothing.
+    #[inline(always)]
     pub(super) fn begin_removal(self, range: PageRange) -> Result<Option<Removal<'g, P, D>>, CallError> {
+        match self.remove_ordinary(range) {
+            Some(removal) => Ok(Some(removal)),
+            None => self.begin_planned_removal(range),
+        }
+    }
+
+    /// As [`WritePermit::begin_removal`], whatever the range holds.
+    #[inline(never)]
+    fn begin_planned_removal(self, range: PageRange) -> Result<Option<Removal<'g, P, D>>, CallError> {
         self.begin_removal_out_of(range, None)
     }
 

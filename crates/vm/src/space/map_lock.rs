@@ -93,14 +93,15 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     ) -> (Self::Write<'a>, Option<EditGuard<'a, P>>) {
         (self.write(crate::addr::EVERYTHING), None)
     }
-    /// As [`MapLock::write_part`], of a table that stays the range's, and of which nobody holds a part: nothing if
-    /// somebody does, or has its lock, or if `choose` says nothing.
+    /// As [`MapLock::write_part`], of a table of which nobody holds a part. `choose` is handed the table's lock, and
+    /// says a part of that table alone. Nothing comes of it if somebody holds a part, or has that lock, or if `choose`
+    /// says nothing.
     #[inline(always)]
     #[track_caller]
     fn write_first<'a>(
         &'a self,
         _parts: PartTableRef<'a, P>,
-        _choose: impl FnOnce() -> Option<Range<u64>>,
+        _choose: impl FnOnce(&EditGuard<'a, P>) -> Option<Range<u64>>,
     ) -> Option<(Self::Write<'a>, EditGuard<'a, P>)> {
         None
     }

@@ -33,16 +33,17 @@
 //! `vma-lock` by `look`, also of one; `entry_at`, `search_unlocked` and `handle_fault`'s walk by `look`.
 //!
 //! # Rooms
-//! `change` is the one place that edits the area list, `holes` the one that says which tables go with it, `quota` the
-//! one that knows limits. `permit` locks the space, and says what having it locked permits. The calls: `map`,
-//! `file_pages`, `protect`, `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`,
-//! `truncate` and `fork`. `removal` is the second half of those that unmap, `departure` that without the lock; `list`
-//! shows the areas; `life` makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs,
-//! `promises` that of designs that keep none. `map_lock` says who waits for whom, `ranges` (with `left_over` and
-//! `credits`) how several are inside at once, `request` what mmap is asked for, `search` where that goes, `line` how an
-//! area is shown; `lane_rooms` is what each lane has of its own, `annexes` are lanes for named addresses, `lookups`
-//! finds areas there, `own_lane` (with `editing`) for whoever has a lane's lock; `references` and `pins` are the calls
-//! about those.
+//! `change` edits the area list, and `ordinary` where that needs no plan; `holes` is the one place that says which
+//! tables go with it, `quota` the one that knows limits. `permit` locks the space, and says what having it locked
+//! permits. `fast_path` is the way of calls in a lane where nobody else is. The calls: `map`, `file_pages`, `protect`,
+//! `remap`, `advise` (with `guard` and `populate`), `lock`, `ask`, `seal`, `heap`, `stack`, `truncate` and `fork`.
+//! `removal` is the second half of those that unmap, `departure` that without the lock; `list` shows the areas; `life`
+//! makes and ends spaces, `spaces` lists them. `areas` is the map of the published designs, `promises` that of designs
+//! that keep none. `map_lock` says who waits for whom, `ranges` (with `left_over` and `credits`) how several are
+//! inside at once, `request` what mmap is asked for, `search` where that goes, `line` how an area is shown;
+//! `lane_rooms` is what each lane has of its own, `annexes` are lanes for named addresses, `lookups` finds areas
+//! there, `own_lane` (with `editing`) for whoever has a lane's lock; `references` and `pins` are the calls about
+//! those.
 
 mod advise;
 mod annex_edits;
@@ -76,6 +77,7 @@ mod lookups;
 mod map;
 pub(crate) mod map_lock;
 pub(crate) mod mappers;
+mod ordinary;
 mod own_lane;
 mod permit;
 mod pins;

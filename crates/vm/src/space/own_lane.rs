@@ -86,6 +86,16 @@ impl<'a, P: System, T> OwnLane<'a, P, T> {
         }
     }
 
+    /// As [`OwnLane::around`], of a range that meets no area; nothing if it meets one.
+    #[inline(always)]
+    pub(super) fn around_hole(&self, range: Range<u64>) -> Option<Around<T>> {
+        let (below, first) = match self.index.writer().around(range.clone()) {
+            Some(around) => (around.below, around.first),
+            None => (self.last_starting_before(range.start), self.first_ending_after(range.start)),
+        };
+        first.is_none_or(|first| range.end <= first.start).then_some([below, first])
+    }
+
     /// Returns the one area that meets a range of the lane, and those of [`OwnLane::around`], each of which may be the
     /// same; nothing if none meets it, or several do.
     #[inline(always)]

@@ -29,6 +29,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Returns the part of `room` that this CPU searches first, if the space's mappings are spread.
+    #[inline(always)]
     pub(super) fn own_room(&self, room: Range<u64>) -> Option<Range<u64>> {
         let is_spread = match self.limits.placement {
             PlacementPolicy::Linux => false,

@@ -6,6 +6,7 @@
 //! what it adds, and who has everything recalls them before a no (`credits`, C2 and C3).
 
 use super::Space;
+use super::credits::Row;
 use super::editing::Editing;
 use super::permit::WritePermit;
 use super::quantity::Quantity;
@@ -108,9 +109,19 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Says whether so many areas more may be made that there are as many as a limit at most.
+    #[inline]
     pub(super) fn may_add_areas(&self, added: u64, limit: u64) -> bool {
+        match self.row() {
+            None => self.counted(Quantity::Areas) + added <= limit,
+            Some(row) => self.may_add_areas_beside_purses(&row, added, limit),
+        }
+    }
+
+    /// As [`Space::may_add_areas`], where CPUs hold credits.
+    #[inline(never)]
+    fn may_add_areas_beside_purses(&self, row: &Row<'_, P>, added: u64, limit: u64) -> bool {
         let areas = Quantity::Areas;
-        self.is_allowed(|| self.has_credit(areas, added) || self.at_most(areas) + added <= limit)
+        self.is_allowed(|| row.has_credit(areas, added) || self.at_most(areas) + added <= limit)
     }
 
     /// Checks that an area more may be made as mmap and brk do it: Linux lets them exceed the limit by one.

@@ -193,7 +193,7 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     fn write_first<'a>(
         &'a self,
         parts: PartTableRef<'a, P>,
-        choose: impl FnOnce() -> Option<Range<u64>>,
+        choose: impl FnOnce(&EditGuard<'a, P>) -> Option<Range<u64>>,
     ) -> Option<(RangeWriteGuard<'a, P, S>, EditGuard<'a, P>)> {
         self.lock.write_first_of(parts, choose)
     }

@@ -46,7 +46,13 @@ pub(super) struct Removal<'a, P: System, D: Design<P>> {
     hole: Option<Range<u64>>,
 }
 
-impl<P: System, D: Design<P>> Removal<'_, P, D> {
+impl<'a, P: System, D: Design<P>> Removal<'a, P, D> {
+    /// Returns what is left to do about a range that has left the index.
+    #[inline]
+    pub(super) fn new(removed: RemovedAreas<'a, P, D>, range: PageRange, hole: Option<Range<u64>>) -> Self {
+        Self { removed, range, hole }
+    }
+
     /// Finishes it. `pause` is called between one page table that holds pages and the next.
     #[inline(always)]
     pub(super) fn finish(self, space: &Space<P, D>, pause: &mut dyn FnMut()) {
@@ -60,7 +66,8 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     /// faults again at once, since its bounds leave out what the removal takes away.
     #[inline(always)]
     pub(super) fn commit_removal(&mut self, range: PageRange) -> Removal<'a, P, D> {
-        Removal { hole: self.hole(), removed: self.commit_and_hold().let_in(), range }
+        let hole = self.hole();
+        Removal::new(self.commit_and_hold().let_in(), range, hole)
     }
 }
 

@@ -101,7 +101,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     /// Makes seams of the bounds of annexes in a range, or at its ends, that an area has come to lie across, if the
     /// caller has everything, so that the next one need not; where it is not called, the next call about that area cuts
     /// it (`fitting`). Who has parts on both sides of a bound must call it at the end: he closes what he has opened.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cut_seams(self, range: &Range<VirtAddr>) {
         if self.lane_rooms().is_some() {
             self.cut_seams_in_lanes(range);

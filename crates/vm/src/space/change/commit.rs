@@ -318,6 +318,30 @@ pub(in crate::space) struct RemovedAreas<'a, P: System, D: Design<P>> {
     may_be_in_use: bool,
 }
 
+impl<'a, P: System, D: Design<P>> RemovedAreas<'a, P, D> {
+    /// Returns none.
+    #[inline]
+    pub(in crate::space) fn none(space: WritePermit<'a, P, D>) -> Self {
+        Self { space, areas: None, may_be_in_use: true }
+    }
+
+    /// Returns one area.
+    ///
+    /// # Safety
+    /// The caller took it off the space's index, announced as the design has it, and lets it go no other way. Nobody
+    /// else is using it if `may_be_in_use` is false.
+    #[inline]
+    pub(in crate::space) unsafe fn one(
+        space: WritePermit<'a, P, D>,
+        area: NonNull<Area<P, D>>,
+        may_be_in_use: bool,
+    ) -> Self {
+        // SAFETY: the link is the writer's alone.
+        unsafe { area.as_ref().next_removed.get().write(None) };
+        Self { space, areas: Some(area), may_be_in_use }
+    }
+}
+
 impl<P: System, D: Design<P>> Drop for RemovedAreas<'_, P, D> {
     fn drop(&mut self) {
         // SAFETY: the change took them off the index; the list is the writer's alone.

@@ -1,4 +1,4 @@
-//! The one place that edits the area list.
+//! The place that edits the area list, but for edits that need no plan (`ordinary`).
 //!
 //! # Guarantee
 //! [`Change::fill`] allocates everything; [`Change::commit`] can't fail. So a call that runs out of memory or hits

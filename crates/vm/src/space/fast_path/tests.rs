@@ -5,17 +5,19 @@ extern crate std;
 use super::*;
 use crate::limits::Limits;
 use crate::space::company::{TestedSpace, in_company};
+use crate::space::crowding::{START, crowd};
 use crate::space::{MapRequest, Populate};
 use crate::{AddressRange, CallError, PAGE, VirtAddr};
 use faultless_explore::Random;
+use faultless_platform::Processor;
 use faultless_platform::native::Native;
 use std::vec::Vec;
 
 const NR_CPUS: usize = 2;
 
-fn request(flags: AreaFlags, nr_pages: u64) -> MapRequest<'static, Native> {
+fn request(placement: Placement, flags: AreaFlags, nr_pages: u64) -> MapRequest<'static, Native> {
     MapRequest {
-        placement: Placement::Anywhere,
+        placement,
         len_bytes: nr_pages * PAGE,
         protection: flags.protection(),
         options: flags.options(),
@@ -37,7 +39,19 @@ fn seen(space: &TestedSpace<'_>) -> Seen {
 #[derive(Default)]
 struct Taken {
     nr_maps: u32,
+    nr_named_maps: u32,
     nr_unmaps: u32,
+}
+
+/// Where calls of a play are about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// In the CPU's range, which the first mapping finds.
+    OwnRange,
+    /// In another CPU's range, at named addresses.
+    OtherRange,
+    /// Around an annex.
+    Annex,
 }
 
 /// Maps in both spaces, where the first may go the fast way; returns the place, the same in both.
@@ -48,7 +62,8 @@ fn map_in_both(
 ) -> Option<u64> {
     let on_usual = |space: &TestedSpace<'_>| space.try_again(|| space.map_part(request, request.len_bytes));
     let found = fast.map_fast(request, request.len_bytes);
-    taken.nr_maps += u32::from(found.is_some());
+    let is_named = !matches!(request.placement, Placement::Anywhere);
+    *if is_named { &mut taken.nr_named_maps } else { &mut taken.nr_maps } += u32::from(found.is_some());
     let found = found.map_or_else(|| on_usual(fast), Ok);
     let wanted = on_usual(usual);
     let place = |mapped: &Result<(PageRange, AreaFlags), CallError>| {
@@ -66,7 +81,7 @@ fn unmap_in_both([fast, usual]: [&TestedSpace<'_>; 2], range: PageRange, taken: 
     assert_eq!(found, on_usual(usual));
 }
 
-fn play(seed: u64, limits: &Limits, taken: &mut Taken) {
+fn play(seed: u64, limits: &Limits, place: Where, taken: &mut Taken) {
     const KINDS: [AreaFlags; 6] = [
         AreaFlags::READ.union(AreaFlags::WRITE),
         AreaFlags::READ.union(AreaFlags::WRITE),
@@ -80,6 +95,19 @@ fn play(seed: u64, limits: &Limits, taken: &mut Taken) {
         let mut draw = |end| random.below(end);
         let spaces = both.map(|(space, _)| space);
         let (mut lowest, mut highest) = (u64::MAX, 0);
+        let lanes = || spaces[0].lane_rooms().expect("mappings are spread");
+        let start = match place {
+            Where::OwnRange => None,
+            Where::OtherRange => Some(lanes().lane_of::<()>(1 - Native::cpu()).1.bounds.start),
+            Where::Annex => {
+                spaces.iter().for_each(|space| crowd(space, START));
+                Some(lanes().annexes().bounds(lanes().annexes().at(START).expect("made")).start)
+            }
+        };
+        // The first page of it reaches a bound.
+        if let Some(start) = start {
+            (lowest, highest) = (start, start + 40 * PAGE);
+        }
         for step in 0..120 {
             // Where anything was mapped so far, and a little around it.
             let page =
@@ -87,9 +115,17 @@ fn play(seed: u64, limits: &Limits, taken: &mut Taken) {
             let is_first = highest == 0;
             match draw(8) {
                 kind if kind < 4 || is_first => {
-                    let request = request(KINDS[draw(6) as usize], 1 + draw(if kind == 0 { 600 } else { 6 }));
+                    let is_named = !is_first && (place != Where::OwnRange || kind == 3);
+                    let placement = match (is_named, step % 2) {
+                        (false, _) => Placement::Anywhere,
+                        (true, 0) => Placement::FixedNoReplace(VirtAddr::new(page(&mut draw))),
+                        (true, _) => Placement::Fixed(VirtAddr::new(page(&mut draw))),
+                    };
+                    let nr_pages = 1 + draw(if kind == 0 && !is_named { 600 } else { 6 });
+                    let request = request(placement, KINDS[draw(6) as usize], nr_pages);
                     if let Some(start) = map_in_both(spaces, &request, taken) {
-                        (lowest, highest) = (lowest.min(start), highest.max(start + request.len_bytes));
+                        let end = start + request.len_bytes;
+                        (lowest, highest) = (lowest.min(start), highest.max(end));
                     }
                 }
                 4 => {
@@ -128,22 +164,49 @@ fn play(seed: u64, limits: &Limits, taken: &mut Taken) {
 fn calls_on_the_fast_path_leave_what_those_on_the_usual_one_leave() {
     let mut taken = Taken::default();
     for seed in 1..=60 {
-        play(seed, &Limits::default(), &mut taken);
+        play(seed, &Limits::default(), Where::OwnRange, &mut taken);
     }
-    assert!(taken.nr_maps > 500 && taken.nr_unmaps > 200, "{} and {}", taken.nr_maps, taken.nr_unmaps);
+    let Taken { nr_maps, nr_named_maps, nr_unmaps } = taken;
+    assert!(nr_maps > 500 && nr_named_maps > 50 && nr_unmaps > 200, "{nr_maps}, {nr_named_maps}, {nr_unmaps}");
+}
+
+#[test]
+fn so_do_those_at_named_addresses_in_other_lanes() {
+    for place in [Where::OtherRange, Where::Annex] {
+        let mut taken = Taken::default();
+        for seed in 1..=60 {
+            play(seed, &Limits::default(), place, &mut taken);
+        }
+        assert!(taken.nr_named_maps > 500 && taken.nr_unmaps > 200, "{} and {}", taken.nr_named_maps, taken.nr_unmaps);
+    }
 }
 
 // Near each limit calls are refused, or allowed, as ever.
 #[test]
 fn limits_are_what_they_are_on_the_usual_path() {
     let mut taken = Taken::default();
-    for seed in 1..=60 {
+    for seed in 1..=180 {
         let limits = match seed % 3 {
             0 => Limits { max_map_count: 3 + seed % 11, ..Limits::default() },
-            1 => Limits { address_space_bytes: (20 + seed) * PAGE, ..Limits::default() },
-            _ => Limits { data_bytes: (20 + seed) * PAGE, ..Limits::default() },
+            1 => Limits { address_space_bytes: (20 + seed % 60) * PAGE, ..Limits::default() },
+            _ => Limits { data_bytes: (20 + seed % 60) * PAGE, ..Limits::default() },
         };
-        play(seed, &limits, &mut taken);
+        let place = [Where::OwnRange, Where::OtherRange, Where::Annex][(seed as usize - 1) / 60];
+        play(seed, &limits, place, &mut taken);
     }
-    assert!(taken.nr_maps > 100 && taken.nr_unmaps > 100, "{} and {}", taken.nr_maps, taken.nr_unmaps);
+    let Taken { nr_maps, nr_named_maps, nr_unmaps } = taken;
+    assert!(nr_maps > 100 && nr_named_maps > 100 && nr_unmaps > 100, "{nr_maps}, {nr_named_maps}, {nr_unmaps}");
+}
+
+// A place may have gone from the rest to an annex, or to the rest, since its table was found.
+#[test]
+fn the_lock_of_one_table_is_not_that_of_another_lane() {
+    in_company(NR_CPUS, &Limits::default(), |[(space, _)]| {
+        crowd(space, START);
+        let lanes = space.lane_rooms().expect("mappings are spread");
+        let annex = lanes.annexes().at(START).expect("made");
+        let had_with = |held| [START, START / 2].map(|place| space.site_at(VirtAddr::new(place), &held).is_some());
+        assert_eq!(had_with(lanes.parts_of_annex(annex).lock()), [true, false]);
+        assert_eq!(had_with(space.lock.edit_rest().expect("parts are given out")), [false, false]);
+    });
 }
