@@ -53,7 +53,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(super) fn own_lane(&self, address: u64, held: &EditGuard<'_, P>) -> Option<OwnLane<'_, P, Area<P, D>>> {
         match self.lane_rooms() {
-            None => Some(OwnLane { index: &self.index, bounds: 0..u64::MAX, notes_lookers: false, is_cpus: false }),
+            None => Some(OwnLane::whole(&self.index)),
             Some(lanes) => {
                 lanes.own_lane(&self.index, address, held, || self.lock.is_edited_by(VirtAddr::new(address), held))
             }

@@ -36,8 +36,8 @@ use super::credits::Row;
 use super::lane_rooms::LaneRooms;
 use super::map::with_account;
 use super::map_lock::{EditGuard, MapLock};
-use super::ordinary::{Leaving, ORDINARY, Site, hole_of, only_neighbour};
-use super::own_lane::{OwnLane, widened_to};
+use super::ordinary::{Leaving, ORDINARY, Site, only_neighbour};
+use super::own_lane::{OwnLane, hole_of, widened_to};
 use super::permit::WriteOf;
 use super::ranges::Additions;
 use super::request::{Backing, MapRequest, Placement};
@@ -62,6 +62,9 @@ type Locked<'a, P, D> = (WriteOf<'a, P, D>, EditGuard<'a, P>);
 
 /// Where a mapping comes: the range, and the area that it touches, if there is one.
 type Chosen<P, D> = (PageRange, Option<IndexEntry<Area<P, D>>>);
+
+/// Says, under a lane's lock, which part of that lane a call takes; nothing if it goes the usual way.
+type ChooseAt<'c, 'a, P, D> = dyn FnMut(&Site<'a, P, D>) -> Option<Range<u64>> + 'c;
 
 /// What leaves, and the hole that it leaves.
 type Found<'a, P, D> = (Leaving<'a, P, D>, Range<u64>);
@@ -92,13 +95,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline(always)]
     fn map_in_own(&self, request: &MapRequest<'_, P>, len: u64, flags: AreaFlags) -> Option<PageRange> {
         let room = self.own_room(self.chosen_room())?;
-        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
-        let (parts, lane) = rooms.lane_of(P::cpu());
-        let (near, site) = (Near { rooms, parts, credits }, Site { space: self, lane, alone: Alone::InALane });
+        let (near, site) = self.own()?;
         let mut chosen = None;
         let locked = self.lock.write_first(near.parts, |_| {
             // What crosses a bound comes and goes with everything held (N5 of `lane_rooms`).
-            let range = if rooms.are_crossed() { None } else { self.search_lane(request, (len, room), &site.lane) }?;
+            let range =
+                if near.rooms.are_crossed() { None } else { self.search_lane(request, (len, room), &site.lane) }?;
             self.part_of(&near, &site.lane, range, &mut chosen)
         })?;
         self.map_locked_near(&near, &site, (chosen?, flags), locked)
@@ -109,15 +111,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn map_named(&self, start: VirtAddr, len: u64, flags: AreaFlags) -> Option<PageRange> {
         let range = self.fixed(start, len).ok()?;
         let near = self.near(start)?;
-        let (mut site, mut chosen) = (None, None);
-        let locked = self.lock.write_first(near.parts, |held| {
-            let site = site.insert(self.site_at(start, held)?);
-            if !site.lane.is_around(&range.numbers()) {
-                return None;
-            }
-            self.part_of(&near, &site.lane, range, &mut chosen)
-        })?;
-        self.map_locked_near(&near, &site?, (chosen?, flags), locked)
+        let mut chosen = None;
+        let choose = &mut |site: &Site<'_, P, D>| self.part_of(&near, &site.lane, range, &mut chosen);
+        let (locked, site) = self.lock_around(&near, range, choose)?;
+        self.map_locked_near(&near, &site, (chosen?, flags), locked)
     }
 
     /// Returns the part that a mapping takes whose range was chosen in a lane, if nothing is mapped there, and says
@@ -163,16 +160,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Unmaps as `unmap_part`, if everything is ordinary; else nothing has changed.
     #[inline]
     pub(super) fn unmap_fast(&self, range: PageRange) -> Option<()> {
-        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
-        let (parts, lane) = rooms.lane_of(P::cpu());
-        if !lane.is_around(&range.numbers()) {
+        let (near, site) = self.own()?;
+        if !site.lane.is_around(&range.numbers()) {
             return self.unmap_elsewhere(range);
         }
-        let (near, site) = (Near { rooms, parts, credits }, Site { space: self, lane, alone: Alone::InALane });
         let mut found = None;
         let locked = self.lock.write_first(near.parts, |_| {
             // As in `map_in_own`.
-            if rooms.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
+            if near.rooms.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
         })?;
         self.unmap_locked_near(&near, &site, (range, found?), locked)
     }
@@ -185,12 +180,9 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if near.parts.seems_used() {
             return None;
         }
-        let (mut site, mut found) = (None, None);
-        let locked = self.lock.write_first(near.parts, |held| {
-            let site = site.insert(self.site_at(range.start(), held)?);
-            if site.lane.is_around(&range.numbers()) { part_leaving(site, range, &mut found) } else { None }
-        })?;
-        self.unmap_locked_near(&near, &site?, (range, found?), locked)
+        let mut found = None;
+        let (locked, site) = self.lock_around(&near, range, &mut |site| part_leaving(site, range, &mut found))?;
+        self.unmap_locked_near(&near, &site, (range, found?), locked)
     }
 
     /// Unmaps in what is locked.
@@ -224,11 +216,36 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some(())
     }
 
+    /// Returns the calling CPU's lane, where it has one, for whoever gets its lock.
+    #[inline(always)]
+    fn own(&self) -> Option<(Near<'_, P>, Site<'_, P, D>)> {
+        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
+        let (parts, lane) = rooms.lane_of(P::cpu());
+        Some((Near { rooms, parts, credits }, Site { space: self, lane, alone: Alone::InALane }))
+    }
+
     /// Returns the lane that an address lies in, if it lies in one.
     #[inline(always)]
     fn near(&self, address: VirtAddr) -> Option<Near<'_, P>> {
         let (rooms, credits) = (self.lane_rooms()?, self.row()?);
         Some(Near { rooms, parts: rooms.parts_of_lane(address.get())?, credits })
+    }
+
+    /// Locks the part that `choose` says of the lane around a range, if nobody else is there. Apart, and compiled once.
+    #[inline(never)]
+    #[track_caller]
+    fn lock_around<'a>(
+        &'a self,
+        near: &Near<'a, P>,
+        range: PageRange,
+        choose: &mut ChooseAt<'_, 'a, P, D>,
+    ) -> Option<(Locked<'a, P, D>, Site<'a, P, D>)> {
+        let mut site = None;
+        let locked = self.lock.write_first(near.parts, |held| {
+            let site = site.insert(self.site_at(range.start(), held)?);
+            if site.lane.is_around(&range.numbers()) { choose(site) } else { None }
+        })?;
+        Some((locked, site?))
     }
 
     /// Returns an address's lane, if the lock that is had is that of its edits; not a piece of the rest.

@@ -45,7 +45,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
 
     /// Says whether nobody had a part of the space yet, and there are no lanes: no table is left over, and none is
     /// kept.
-    fn is_undivided(&self) -> bool {
+    #[inline]
+    pub(super) fn is_undivided(&self) -> bool {
         !D::Lock::DIVIDES || !self.lock.may_be_divided() && self.lane_rooms().is_none()
     }
 

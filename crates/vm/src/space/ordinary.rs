@@ -20,11 +20,10 @@
 
 use super::Space;
 use super::change::{Counted, RemovedAreas, Sizes, announced_range, grown, write_area};
-use super::map_lock::MapLock;
-use super::own_lane::{Around, OwnLane};
+use super::own_lane::{Around, OwnLane, hole_of};
 use super::permit::{AreaAt, WritePermit};
 use super::removal::Removal;
-use crate::addr::{PAGE, PageRange, USER_END};
+use crate::addr::PageRange;
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::{Behind, Content};
 use crate::design::Design;
@@ -67,13 +66,6 @@ pub(super) fn only_neighbour<T>(range: &Range<u64>, [below, above]: Around<T>) -
         (Some(_), Some(_)) => None,
         (below, above) => Some(below.or(above)),
     }
-}
-
-/// Returns what is free around a range when that is, as far as the areas around it leave it.
-#[inline(always)]
-pub(super) fn hole_of<T>(range: &Range<u64>, [below, above]: Around<T>) -> Range<u64> {
-    let start = below.map_or(0, |below| below.end.min(range.start));
-    start..above.map_or(USER_END + PAGE, |above| above.start.max(range.end))
 }
 
 impl<'a, P: System, D: Design<P>> Site<'a, P, D> {
@@ -221,9 +213,8 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
     #[inline(always)]
     fn whole(self) -> Option<Site<'g, P, D>> {
         let space = self.space();
-        let is_one = !D::Lock::DIVIDES || !space.lock.may_be_divided() && space.lane_rooms().is_none();
-        let lane = OwnLane { index: &space.index, bounds: 0..u64::MAX, notes_lookers: false, is_cpus: false };
-        is_one.then_some(Site { space, lane, alone: Alone::Everywhere })
+        let lane = OwnLane::whole(&space.index);
+        space.is_undivided().then_some(Site { space, lane, alone: Alone::Everywhere })
     }
 
     /// Puts private memory into a range, if everything is ordinary, and allowed; else nothing has changed.

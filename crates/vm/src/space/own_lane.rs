@@ -32,6 +32,19 @@ pub(super) fn widened_to<T>(range: Range<u64>, [below, above]: Around<T>) -> Ran
     below.map_or(range.start, |entry| entry.start)..above.map_or(range.end, |entry| entry.end)
 }
 
+/// Returns what is free around a range when that is, as far as the areas around it leave it.
+#[inline(always)]
+pub(super) fn hole_of<T>(range: &Range<u64>, [below, above]: Around<T>) -> Range<u64> {
+    hole_between(range, below.map(|below| below.end), above.map(|above| above.start))
+}
+
+/// As [`hole_of`], of areas of which the one below ends, and the one above starts, there.
+#[inline(always)]
+pub(super) fn hole_between(range: &Range<u64>, below_end: Option<u64>, above_start: Option<u64>) -> Range<u64> {
+    let start = below_end.map_or(0, |end| end.min(range.start));
+    start..above_start.map_or(USER_END + PAGE, |start| start.max(range.end))
+}
+
 /// A lane, or a piece of the rest, or a space without lanes, whose index alone has all that lies in it; for whoever has
 /// the lock of its edits. Made under that, and used no longer.
 pub(super) struct OwnLane<'a, P: System, T> {
@@ -44,6 +57,12 @@ pub(super) struct OwnLane<'a, P: System, T> {
 }
 
 impl<'a, P: System, T> OwnLane<'a, P, T> {
+    /// Returns a space without lanes as one, whose index this is.
+    #[inline(always)]
+    pub(super) fn whole(index: &'a Index<P, T>) -> Self {
+        Self { index, bounds: 0..u64::MAX, notes_lookers: false, is_cpus: false }
+    }
+
     /// Says whether another CPU may be using what the caller has taken off the index.
     #[inline]
     pub(super) fn may_be_looked_at(&self, rcu: &Rcu<P>) -> bool {

@@ -27,10 +27,7 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
     /// finds out.
     pub(in crate::space) fn may_join_a_neighbour(self, view: &AreaView<P>) -> bool {
         let Some(range) = PageRange::between(view.start, view.end) else { return false };
-        let [below, above] = match self.around(range, None) {
-            Some(around) => [around.below, around.above].map(|entry| entry.map(AreaAt::new)),
-            None => self.around_in_lane(range),
-        };
+        let [below, above] = self.neighbours(range, self.around(range, None).as_ref());
         let below = below.filter(|below| below.end == view.start);
         let above = above.filter(|above| above.start == view.end);
         let differs = AreaFlags::all() - AreaFlags::IGNORED_BY_JOINS;

@@ -4,7 +4,7 @@
 //! Nothing that others can see has changed, and everything is allocated that [`Change::commit`] needs.
 
 use super::{Change, Join, NewArea, Piece};
-use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
+use crate::addr::{PageRange, VirtAddr};
 use crate::area::{Area, AreaFlags, AreaView};
 use crate::content::Behind;
 use crate::design::Design;
@@ -13,6 +13,7 @@ use crate::space::AreaAt;
 use crate::space::editing::Editing;
 use crate::space::lane_rooms::Edited;
 use crate::space::map_lock::MapLock;
+use crate::space::own_lane::hole_between;
 use crate::space::permit::WritePermit;
 use crate::system::System;
 use core::ops::Range;
@@ -53,16 +54,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
     fn plan(&mut self, new: Option<NewArea<P>>) -> Result<Count, OutOfFrames> {
         let (permit, range) = (self.space, self.range);
         let around = permit.around(range, self.edit_had());
-        let [below, above] = match &around {
-            Some(around) => [around.below.map(AreaAt::new), around.above.map(AreaAt::new)],
-            None => permit.around_in_lane(range),
-        };
-        let hole_start = below.map_or(VirtAddr::new(0), |entry| entry.end.min(range.start()));
-        let hole_end = above.map_or(VirtAddr::new(USER_END + PAGE), |entry| entry.start.max(range.end()));
+        let [below, above] = permit.neighbours(range, around.as_ref());
+        let hole =
+            hole_between(&range.numbers(), below.map(|entry| entry.end.get()), above.map(|entry| entry.start.get()));
         self.fills_a_hole =
             around.as_ref().map(|around| around.first.is_none_or(|first| first.start >= range.end().get()));
         let is_of_now = self.edit_had().is_some() || !permit.lock.may_be_divided();
-        self.hole = is_of_now.then(|| hole_start.get()..hole_end.get());
+        self.hole = is_of_now.then_some(hole);
         // An area that merely touches the range matters only if something can join it.
         let matters = |overlap: bool, touches: bool| overlap || (touches && new.is_some());
         if let Some(entry) = below
@@ -282,9 +280,23 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
 }
 
 impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
+    /// Returns the last area that starts below a range, and the first one that ends behind it: of what one look found,
+    /// or else by a look for each.
+    #[inline(always)]
+    pub(super) fn neighbours(
+        self,
+        range: PageRange,
+        around: Option<&Around<Area<P, D>>>,
+    ) -> [Option<AreaAt<'g, P, D>>; 2] {
+        match around {
+            Some(around) => [around.below.map(AreaAt::new), around.above.map(AreaAt::new)],
+            None => self.around_in_lane(range),
+        }
+    }
+
     /// Returns the last area that starts below a range, and the first one that ends behind it; of who has a part, only
     /// such as lie in the range's lane: with what lies beyond a bound nothing is joined here (`space::seams`).
-    pub(super) fn around_in_lane(self, range: PageRange) -> [Option<AreaAt<'g, P, D>>; 2] {
+    fn around_in_lane(self, range: PageRange) -> [Option<AreaAt<'g, P, D>>; 2] {
         let around = [self.last_starting_before(range.start()), self.first_ending_after(range.end())];
         if !self.meets_bound(&range.addresses()) {
             return around;
