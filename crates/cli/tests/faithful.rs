@@ -66,6 +66,11 @@ fn forks_that_fail_have_taken_the_right_to_store() {
 }
 
 #[test]
+fn memory_that_other_threads_change_beside_forks() {
+    replays_cleanly("besideforks");
+}
+
+#[test]
 fn areas_that_are_cut_after_a_neighbour_mapped_their_pages() {
     replays_cleanly("windows");
 }

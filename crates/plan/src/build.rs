@@ -15,11 +15,12 @@ use super::contents::Contents;
 use super::edges::{Knowledge, Wait, keep_latest};
 use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
 use super::memory_calls::Reason;
+use super::pace::is_pace;
 use super::pending::Pending;
 use super::races::Races;
 use super::space::Space;
 use super::space_users::SpaceUsers;
-use super::windows::{Moment, Windows, at, is_pace};
+use super::windows::{Moment, Windows, at};
 use super::{Action, ObjectPlan, Options, Pace, Plan, Program, Step, Totals};
 
 /// The plan in the making.
@@ -63,9 +64,10 @@ impl<'a> Builder<'a> {
     pub(super) fn new(trace: &'a Trace, options: Options) -> Self {
         let space_users = SpaceUsers::of(trace);
         let nr_threads = trace.threads.len();
+        let races = Races::of(trace);
         Self {
-            windows: Windows::of(trace, &space_users),
-            races: Races::of(trace),
+            windows: Windows::of(trace, &space_users, &races),
+            races,
             spaces: vec![empty_space(trace); space_users.spaces.len()],
             plan: Plan {
                 programs: vec![Program::default(); nr_threads],

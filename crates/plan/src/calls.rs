@@ -134,6 +134,7 @@ impl Builder<'_> {
         ));
         self.note_object(&call.memory_call);
         let now = self.now;
+        self.doubt_beside_forks(place, space);
         self.spaces[space as usize].apply(&call.memory_call, result, now);
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];

@@ -228,16 +228,18 @@ impl Builder<'_> {
         is_gone && file.is_some_and(|file| file.size_bytes.is_none_or(|size_bytes| place >= size_bytes))
     }
 
-    /// The thread's last event was the same fault of the same instruction, on a page that was there, and the entry may
-    /// have changed between the kernel's first look and its second, so that it left the rest to another fault
+    /// The thread's last event was the same fault of the same instruction, on a page that is there now, and the entry
+    /// may have changed between the kernel's first look and its second, so that it left the rest to another fault
     /// (mm/memory.c, `handle_pte_fault`, `pte_same`); or another CPU still held it as it was before. Both need another
     /// thread of the space, or that this one was switched out: the CPU that faults drops what it holds of the page.
+    /// That the page was not there at first needs another thread, which made it come for loads.
     fn is_repeated(&self, context: &FaultContext) -> bool {
         let Page { event, .. } = context.page;
-        self.is_in_a_row(context)
-            && context.fault.is_present()
-            && self.fault_at(event) == Some(context.fault)
-            && (self.is_shared(context.space) || self.races.may_have_moved(context.thread, event, context.place))
+        let on_a_page_that_is_there = |fault: Fault| Fault { error_code: fault.error_code | Fault::PRESENT, ..fault };
+        let Some(first) = self.fault_at(event).filter(|_| self.is_in_a_row(context)) else { return false };
+        let has_moved = || self.races.may_have_moved(context.thread, event, context.place);
+        let may_change = self.is_shared(context.space) || first.is_present() && has_moved();
+        context.fault == on_a_page_that_is_there(first) && may_change
     }
 
     /// The page's last fault was the thread's own last event.

@@ -9,15 +9,16 @@
 //! * I4 planning takes time in proportion to the events, the pages that calls drop, and the pages that forks copy
 //!
 //! # Rooms
-//! [`space_users`] says which thread uses which address space; [`windows`] when a call takes effect; [`regions`],
-//! [`pages`] and [`around`] what is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects
-//! hold; [`processes`] says who is who in a trace, and picks out some; [`inherited`] what stood before the first event;
-//! [`decode`] what a call does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that a
-//! recording lacks.
+//! [`space_users`] says which thread uses which address space; [`windows`] when a call takes effect; `races`,
+//! `under_way` and `beside_forks` where the order of events is not certain; [`regions`], [`pages`] and [`around`] what
+//! is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold; [`processes`] says who
+//! is who in a trace, and picks out some; [`inherited`] what stood before the first event; [`decode`] what a call
+//! does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that a recording lacks.
 
 #![deny(unsafe_code)]
 
 pub mod around;
+mod beside_forks;
 mod build;
 mod calls;
 pub mod classes;
@@ -41,6 +42,7 @@ mod repeat;
 pub mod space;
 pub mod space_users;
 mod steps;
+mod under_way;
 pub mod windows;
 
 use faultless_trace::Trace;

@@ -32,10 +32,17 @@ impl Builder<'_> {
         self.await_everything(parent);
         let step = self.push(place, thread, Action::Fork { child, space });
         self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now, place);
+        self.doubt_beside_forks(place, space);
         if self.is_shared(parent) {
             self.spaces[parent as usize].order.set_barrier(step);
         }
         self.begin(child, space, step, is_vfork);
+    }
+
+    /// Doubts the pages of a space that calls beside forks make come or go.
+    pub(super) fn doubt_beside_forks(&mut self, event: EventIndex, space: SpaceIndex) {
+        let reached = self.windows.beside_forks.get(&event);
+        reached.into_iter().flatten().for_each(|range| self.spaces[space as usize].doubt(range));
     }
 
     fn spawn(&mut self, place: EventIndex, child: ThreadIndex, is_vfork: bool) {

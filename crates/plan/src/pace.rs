@@ -38,3 +38,8 @@ fn cost_ns(kind: &EventKind, costs: &Costs) -> u64 {
         _ => 0,
     }
 }
+
+/// Returns whether the event tells of scheduling alone.
+pub fn is_pace(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::SwitchIn | EventKind::SwitchOut(_) | EventKind::Wake { .. })
+}

@@ -77,7 +77,7 @@ impl Default for Page {
 impl Page {
     /// Returns whether anything is known of it.
     fn is_known(&self) -> bool {
-        self.event != NONE || self.content != Content::Absent || self.is_inherited
+        self.event != NONE || self.content != Content::Absent || self.is_inherited || self.is_doubtful
     }
 }
 

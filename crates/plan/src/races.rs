@@ -2,12 +2,13 @@
 //!
 //! # Guarantee
 //! A fault has an entry record only. It is taken to last until its thread's next event, and at most [`SPAN_NS`] of the
-//! thread's time on a CPU; a thread that was switched out meanwhile resumes it when it is switched in.
+//! thread's time on a CPU; a thread that was switched out meanwhile resumes it when it is switched in. The access came
+//! before the record, and no longer before than that.
 
 use faultless_trace::{EventKind, Pace, ThreadIndex, Trace};
 
 use super::ids::{EventIndex, NONE};
-use super::windows::is_pace;
+use super::pace::is_pace;
 
 /// The longest that a fault is taken to run: some hundred times what one costs.
 const SPAN_NS: u64 = 500_000;
@@ -41,9 +42,10 @@ impl<'a> Races<'a> {
         Self { trace, next, outs }
     }
 
-    /// Returns whether an earlier fault may still have been under way when the event came.
-    pub fn is_under_way(&self, fault: EventIndex, event: EventIndex) -> bool {
-        self.time(event) <= self.end_ns(fault).saturating_add(self.trace.header.clock_error_ns)
+    /// Returns whether an earlier fault may still have been under way when the access was made of which a later one
+    /// tells.
+    pub fn is_under_way(&self, earlier: EventIndex, later: EventIndex) -> bool {
+        self.begin_ns(later) <= self.end_ns(earlier).saturating_add(self.trace.header.clock_error_ns)
     }
 
     /// Returns whether two events are too close for their order to be known.
@@ -72,12 +74,22 @@ impl<'a> Races<'a> {
         self.trace.header.pace == Pace::Absent || is_between()
     }
 
+    /// Returns the earliest time at which the access of a fault may have been made: behind its thread's last event, and
+    /// not longer ago than a fault takes. A hypervisor may take the CPU away between the access and the record.
+    fn begin_ns(&self, fault: EventIndex) -> u64 {
+        let (thread, earliest_ns) =
+            (self.trace.events[fault as usize].thread, self.time(fault).saturating_sub(SPAN_NS));
+        let earlier = self.trace.events[..fault as usize].iter().rev();
+        let mut earlier = earlier.take_while(|event| event.time_ns >= earliest_ns);
+        earlier.find(|event| event.thread == thread).map_or(earliest_ns, |event| event.time_ns)
+    }
+
     fn time(&self, event: EventIndex) -> u64 {
         self.trace.events[event as usize].time_ns
     }
 
     /// Returns when a fault is surely over.
-    fn end_ns(&self, fault: EventIndex) -> u64 {
+    pub fn end_ns(&self, fault: EventIndex) -> u64 {
         let span_ns = match self.trace.header.pace {
             Pace::Stored => SPAN_NS,
             Pace::Absent => SPAN_UNPACED_NS,

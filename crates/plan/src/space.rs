@@ -193,13 +193,25 @@ impl Space {
         }
     }
 
+    /// Notes that what is known of pages may not be so.
+    pub fn doubt(&mut self, range: &Range<u64>) {
+        self.change_pages(range, |page| (!page.is_doubtful).then_some(Page { is_doubtful: true, ..*page }));
+    }
+
     fn let_stores_in(&mut self, range: &Range<u64>, are_let_in: bool, choose: impl Fn(&Page) -> bool) {
-        let mut chosen = Vec::new();
-        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
+        self.change_pages(range, |page| {
             let is_chosen = page.lets_stores_in != are_let_in && choose(page);
-            chosen.extend(is_chosen.then_some((number, Page { lets_stores_in: are_let_in, ..*page })));
+            is_chosen.then_some(Page { lets_stores_in: are_let_in, ..*page })
         });
-        chosen.into_iter().for_each(|(number, page)| self.pages.set(number, page));
+    }
+
+    /// Changes those known pages of a range that `change` has something new for.
+    fn change_pages(&mut self, range: &Range<u64>, change: impl Fn(&Page) -> Option<Page>) {
+        let mut changed = Vec::new();
+        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
+            changed.extend(change(page).map(|page| (number, page)));
+        });
+        changed.into_iter().for_each(|(number, page)| self.pages.set(number, page));
     }
 
     fn remap(&mut self, old: Range<u64>, old_len: u64, new: Range<u64>, flags: RemapFlags) {

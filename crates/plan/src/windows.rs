@@ -28,8 +28,10 @@ use rustc_hash::FxHashMap;
 
 use super::decode::is_error;
 use super::ids::{EventIndex, NONE, SpaceIndex};
+use super::races::Races;
 use super::regions::{PAGE, page_ceil, page_floor};
-use super::space_users::{SpaceUsers, UserChange};
+use super::space_users::SpaceUsers;
+use super::under_way::UnderWay;
 
 /// A moment: the place of an event, and below that room for what happens between two events.
 pub type Moment = u64;
@@ -69,9 +71,11 @@ pub struct Windows {
     /// Exits without an enter; only where records were lost.
     pub orphans: Vec<EventIndex>,
     /// By exit's event: the enter's.
-    enter_of: FxHashMap<EventIndex, EventIndex>,
+    pub(super) enter_of: FxHashMap<EventIndex, EventIndex>,
     /// Events without a certain order.
     pub uncertain: Bits,
+    /// Where a call of another thread beside a fork makes pages come or go: by the fork's event and the call's enter.
+    pub beside_forks: FxHashMap<EventIndex, Vec<Range<u64>>>,
 }
 
 /// A set of events.
@@ -79,7 +83,7 @@ pub struct Windows {
 pub struct Bits(Vec<u64>);
 
 impl Bits {
-    fn insert(&mut self, event: EventIndex) {
+    pub(super) fn insert(&mut self, event: EventIndex) {
         let word = event as usize / 64;
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
@@ -95,17 +99,17 @@ impl Bits {
 
 impl Windows {
     /// Finds the calls of a trace and decides when each is executed.
-    pub fn of(trace: &Trace, space_users: &SpaceUsers) -> Self {
+    pub fn of(trace: &Trace, space_users: &SpaceUsers, races: &Races<'_>) -> Self {
         let mut windows = Self::default();
         windows.pair(trace);
-        let decided = Scout::new(trace, space_users, &windows).decide_all();
+        let decided = Scout::new(trace, space_users, &windows).decide_all(races);
         let mut uncertain = Bits::default();
         for (window, others) in decided {
             others.into_iter().for_each(|event| uncertain.insert(event));
             windows.calls.insert(window.enter, window);
         }
-        Scout::new(trace, space_users, &windows).doubt_forks(&mut uncertain);
-        Self { uncertain, ..windows }
+        let beside_forks = Scout::new(trace, space_users, &windows).doubt_forks(races, &mut uncertain);
+        Self { uncertain, beside_forks, ..windows }
     }
 
     fn pair(&mut self, trace: &Trace) {
@@ -248,7 +252,7 @@ struct SoFar {
 /// Looks at what surrounds a call.
 pub(super) struct Scout<'a> {
     pub(super) trace: &'a Trace,
-    space_users: &'a SpaceUsers,
+    pub(super) space_users: &'a SpaceUsers,
     pub(super) windows: &'a Windows,
 }
 
@@ -258,16 +262,29 @@ impl<'a> Scout<'a> {
     }
 
     /// Returns every call with its moment, and the faults of others that are uncertain for its sake.
-    fn decide_all(&self) -> Vec<(Window, Vec<EventIndex>)> {
+    fn decide_all(&self, races: &Races<'_>) -> Vec<(Window, Vec<EventIndex>)> {
         let mut enters: Vec<EventIndex> = self.windows.calls.keys().copied().collect();
         enters.sort_unstable();
         let mut so_far = SoFar::default();
         let heaps = self.trace.snapshot.spaces.iter().zip(0..).filter(|(state, _)| state.heap.start != 0);
         so_far.breaks.extend(heaps.map(|(state, space)| (space, state.heap.end)));
-        enters.iter().map(|enter| self.decide(self.windows.calls[enter], &mut so_far)).collect()
+        let mut under_way = self.faults_under_way(races);
+        enters.iter().map(|enter| self.decide(self.windows.calls[enter], &mut so_far, &mut under_way)).collect()
     }
 
-    fn decide(&self, window: Window, so_far: &mut SoFar) -> (Window, Vec<EventIndex>) {
+    /// Follows the faults that may not be over.
+    pub(super) fn faults_under_way(&self, races: &'a Races<'a>) -> UnderWay<'a, impl Fn(EventIndex) -> Option<u64>> {
+        let trace = self.trace;
+        let is_fault = move |event: EventIndex| matches!(trace.events[event as usize].kind, EventKind::Fault(_));
+        UnderWay::new(trace, self.space_users, move |event| is_fault(event).then(|| races.end_ns(event)))
+    }
+
+    fn decide(
+        &self,
+        window: Window,
+        so_far: &mut SoFar,
+        under_way: &mut UnderWay<'_, impl Fn(EventIndex) -> Option<u64>>,
+    ) -> (Window, Vec<EventIndex>) {
         let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return (window, Vec::new()) };
         let space = self.space_users.space_of[window.enter as usize];
         let result = window.result.unwrap_or_default();
@@ -292,7 +309,13 @@ impl<'a> Scout<'a> {
         let (_, latest) = self.room(&(window.enter..exit));
         let taken = self.taken_for(&enter, &(window.enter..exit), &reach);
         let uncertain = others.into_iter().filter(|&(event, fault)| !self.is_before(event, &fault, &taken));
-        (Window { moment, latest: latest.max(moment), ..window }, uncertain.map(|(event, _)| event).collect())
+        let mut uncertain: Vec<EventIndex> = uncertain.map(|(event, _)| event).collect();
+        let is_reached = |event: EventIndex| match self.trace.events[event as usize].kind {
+            EventKind::Fault(fault) => reach.touches(fault.address),
+            _ => false,
+        };
+        uncertain.extend(under_way.at(window.enter).filter(|&event| is_reached(event)));
+        (Window { moment, latest: latest.max(moment), ..window }, uncertain)
     }
 
     /// Returns what other threads unmapped in the window of a call that needs free room and got some there, or within
@@ -403,7 +426,7 @@ impl<'a> Scout<'a> {
     }
 
     /// Visits the events within the clock error of one, going away from it.
-    fn near(&self, event: EventIndex, direction: Direction) -> impl Iterator<Item = EventIndex> + '_ {
+    pub(super) fn near(&self, event: EventIndex, direction: Direction) -> impl Iterator<Item = EventIndex> + '_ {
         let (time_ns, error_ns) = (self.trace.events[event as usize].time_ns, self.trace.header.clock_error_ns);
         let next = move |from: EventIndex| match direction {
             Direction::Back => from.checked_sub(1),
@@ -414,12 +437,12 @@ impl<'a> Scout<'a> {
     }
 
     /// Returns the first event within the clock error before one.
-    fn first_near(&self, event: EventIndex) -> EventIndex {
+    pub(super) fn first_near(&self, event: EventIndex) -> EventIndex {
         self.near(event, Direction::Back).last().unwrap_or(event)
     }
 
     /// Returns the last event within the clock error behind one.
-    fn last_near(&self, event: EventIndex) -> EventIndex {
+    pub(super) fn last_near(&self, event: EventIndex) -> EventIndex {
         self.near(event, Direction::Forth).last().unwrap_or(event)
     }
 
@@ -434,42 +457,14 @@ impl<'a> Scout<'a> {
         others.filter_map(fault).collect()
     }
 
-    fn is_shared(&self, event: EventIndex) -> bool {
+    pub(super) fn is_shared(&self, event: EventIndex) -> bool {
         self.space_users.spaces[self.space_users.space_of[event as usize] as usize].most_users > 1
     }
-
-    /// Marks the faults of other threads that a fork may have overtaken while it copied the tables.
-    fn doubt_forks(&self, uncertain: &mut Bits) {
-        for (&event, change) in &self.space_users.changes {
-            if matches!(change, UserChange::Fork { .. }) && self.is_shared(event) {
-                self.doubt_fork(event, uncertain);
-            }
-        }
-    }
-
-    /// The copying began after the thread's last event before the fork's: nothing else tells when.
-    fn doubt_fork(&self, fork: EventIndex, uncertain: &mut Bits) {
-        let thread = self.thread(fork);
-        let before = (0..fork).rev().take_while(|&event| {
-            let event = &self.trace.events[event as usize];
-            event.thread != thread || is_pace(&event.kind)
-        });
-        let around = before.chain(self.near(fork, Direction::Back)).chain(self.near(fork, Direction::Forth));
-        around
-            .filter(|&event| self.is_neighbour(event, thread, fork))
-            .filter(|&event| matches!(self.trace.events[event as usize].kind, EventKind::Fault(_)))
-            .for_each(|event| uncertain.insert(event));
-    }
-}
-
-/// Returns whether the event tells of scheduling alone.
-pub fn is_pace(kind: &EventKind) -> bool {
-    matches!(kind, EventKind::SwitchIn | EventKind::SwitchOut(_) | EventKind::Wake { .. })
 }
 
 /// Which way to look.
 #[derive(Clone, Copy, Debug)]
-enum Direction {
+pub(super) enum Direction {
     Back,
     Forth,
 }

@@ -88,6 +88,26 @@ fn a_fault_long_after_one_without_a_next_event_is_not_raced() {
 }
 
 #[test]
+fn an_access_may_have_come_long_before_its_record() {
+    let second = |own_event_ns: Option<u64>, record_ns: u64| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(0, HEAP, WRITE);
+        story.at_once().wait(2_000).fault(0, HEAP + PAGE, WRITE);
+        if let Some(ns) = own_event_ns {
+            story.at_once().wait(ns).fault(1, HEAP + 2 * PAGE, WRITE);
+        }
+        let second = story.at_once().wait(record_ns).fault(1, HEAP, WRITE);
+        class(&story, second).0
+    };
+    assert_eq!(second(None, 200_000), Some(Class::Raced), "the thread's CPU may have been taken away");
+    assert_eq!(second(Some(100_000), 100_000), None, "it had been elsewhere since");
+    assert_eq!(second(None, 900_000), None, "no fault takes so long");
+}
+
+#[test]
 fn a_switch_out_in_a_fault_prolongs_it() {
     let mut story = Story::new(2);
     story.trace.header.pace = Pace::Stored;
@@ -430,6 +450,92 @@ fn a_copy_on_write_before_a_fork_is_ambiguous_unless_it_is_the_forkers_own() {
 }
 
 #[test]
+fn a_fault_that_was_held_up_may_have_mapped_its_page_behind_a_fork() {
+    for (is_away, thread, expected) in [(true, 1, Some(Class::Ambiguous)), (false, 1, None), (true, 0, None)] {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(thread, HEAP, WRITE);
+        if is_away {
+            story.at_once().wait(2_000).push(thread, EventKind::SwitchOut(SwitchReason::Preempted));
+        }
+        // The copying comes behind this one.
+        story.fault(0, HEAP + PAGE, WRITE);
+        story.clone_task(0, 2, 0);
+        if is_away {
+            story.push(thread, EventKind::SwitchIn);
+        }
+        let missing = story.fault(2, HEAP, READ);
+        assert_eq!(class(&story, missing), (expected, expected.is_none()));
+        assert_eq!(planned(&story.done()).surprises.is_empty(), expected.is_some());
+    }
+}
+
+#[test]
+fn a_fault_that_was_held_up_may_have_mapped_its_page_behind_anothers_call() {
+    let (out, back) = (EventKind::SwitchOut(SwitchReason::Preempted), EventKind::SwitchIn);
+    // The next fault of a third thread shows whether the page came behind the call.
+    let next = |held_up: &[&EventKind], dropped_page: u64, shown: u32| {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.spawn(0, 2);
+        story.fault(1, HEAP, READ);
+        if let Some(&&out) = held_up.first() {
+            story.at_once().wait(2_000).push(1, out);
+        }
+        story.call(0, Call::Madvise, [HEAP + dropped_page * PAGE, PAGE, 4, 0, 0, 0], 0);
+        if let Some(&&back) = held_up.get(1) {
+            story.push(1, back);
+        }
+        let next = story.wait(30 * STEP_NS).fault(2, HEAP, shown);
+        class(&story, next)
+    };
+    let ambiguous = (Some(Class::Ambiguous), false);
+    assert_eq!(next(&[&out, &back], 0, WRITE_PRESENT), ambiguous, "it came behind the advice");
+    assert_eq!(next(&[&out, &back], 0, WRITE), (None, true), "it came before, as recorded");
+    assert_eq!(next(&[], 0, WRITE_PRESENT), (None, true), "the fault was over");
+    assert_eq!(next(&[&out, &back], 1, WRITE), (None, true), "the advice is for another page");
+}
+
+#[test]
+fn what_a_call_beside_a_fork_takes_is_there_in_the_child_or_not() {
+    let in_child = |is_beside: bool, moves_behind: bool, shown: u32| {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(1, HEAP, WRITE);
+        let args = [HEAP, 2 * PAGE, 4, 0, 0, 0];
+        story.enter(1, Call::Madvise, args);
+        if !is_beside {
+            story.exit(1, Call::Madvise, 0);
+        }
+        story.fault(0, HEAP + 2 * PAGE, WRITE);
+        story.clone_task(0, 2, 0);
+        if moves_behind {
+            // The advice comes behind all faults in its window.
+            story.fault(0, HEAP + PAGE, WRITE);
+        }
+        if is_beside {
+            story.exit(1, Call::Madvise, 0);
+        }
+        let child = story.fault(2, HEAP, shown);
+        class(&story, child)
+    };
+    let (strict, ambiguous) = ((None, true), (Some(Class::Ambiguous), false));
+    assert_eq!(in_child(true, true, READ), ambiguous);
+    assert_eq!(in_child(true, true, WRITE_PRESENT), strict);
+    assert_eq!(in_child(true, false, READ), strict);
+    assert_eq!(in_child(true, false, WRITE_PRESENT), ambiguous);
+    assert_eq!(in_child(false, false, READ), strict);
+    let populated = (Some(Class::Populated), false);
+    assert_eq!(in_child(false, false, WRITE_PRESENT), populated, "the advice was over");
+}
+
+#[test]
 fn who_has_memory_that_a_waiting_call_gets_later_has_certain_faults() {
     let second_of_two = |flags: u64| {
         let mut story = Story::new(2);
@@ -488,6 +594,23 @@ fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
         first.ip += 3;
     };
     assert_eq!(second(other_code, HEAP, WRITE_PRESENT), (None, true), "other code made the page come");
+}
+
+#[test]
+fn a_store_may_find_that_another_threads_load_came_first_and_fault_again() {
+    let second = |is_shared: bool| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        if is_shared {
+            story.spawn(0, 1);
+            story.fault(1, HEAP, READ);
+        }
+        story.at_once().wait(100).fault(0, HEAP, WRITE);
+        let second = story.at_once().wait(3_000).fault(0, HEAP, WRITE_PRESENT);
+        class(&story, second)
+    };
+    assert_eq!(second(true), (Some(Class::Ambiguous), false));
+    assert_eq!(second(false), (None, true), "nobody else made the page come");
 }
 
 #[test]

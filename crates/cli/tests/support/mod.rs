@@ -133,7 +133,22 @@ pub fn is_root() -> bool {
     is_root
 }
 
-/// Asserts that a replay was faithful.
+/// Asserts that a replay was faithful; says what the trace tells of the first fault that was not, since a recording is
+/// made once only.
 pub fn assert_replayed(output: &Output) {
-    assert!(output.status.success(), "{}{}", out(output), err(output));
+    let told = || surroundings(&err(output)).unwrap_or_default();
+    assert!(output.status.success(), "{}{}{}", out(output), err(output), told());
+}
+
+/// Returns the events around the first one that a replay's errors name, and all of its page.
+fn surroundings(errors: &str) -> Option<String> {
+    let (number, rest) = errors.split_once("error: event ")?.1.split_once(':')?;
+    let number: usize = number.parse().ok()?;
+    let address = rest.split_once(" of 0x")?.1.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+    let page = format!("address=0x{}", &address[..address.len().checked_sub(3)?]);
+    let trace = errors.split_once("trace dump ")?.1.split('`').next()?;
+    let dump = out(&faultless().args(["trace", "dump", trace]).output().ok()?);
+    let is_told = |place: usize, line: &str| place.abs_diff(number) <= 20 || line.contains(&page);
+    let lines = dump.lines().enumerate().filter(|(place, line)| is_told(*place, line));
+    Some(lines.map(|(_, line)| format!("{line}\n")).collect())
 }

@@ -1,0 +1,93 @@
+//! What a fork may have copied before or after another thread did something beside it.
+//!
+//! # Guarantee
+//! The copying begins behind the thread's last event before its fork's; nothing else tells when. What another thread
+//! of the space does meanwhile is in the child or not, and a replay may decide otherwise:
+//! ```text
+//! A   fault ............... copies ............. fork -> child
+//! B     fault p ..., or madvise(p, MADV_DONTNEED) ...            child: p is there, or not
+//! ```
+//! The faults of others are uncertain then, those that began before too if they may not have been over; and so are the
+//! pages that others' calls make come or go.
+
+use std::ops::Range;
+
+use faultless_trace::EventKind;
+use rustc_hash::FxHashMap;
+
+use super::ids::EventIndex;
+use super::pace::is_pace;
+use super::races::Races;
+use super::space_users::UserChange;
+use super::under_way::UnderWay;
+use super::windows::{Bits, Direction, Reach, Scout};
+
+impl Scout<'_> {
+    /// Marks the faults of other threads that forks may have overtaken; returns the ranges that calls beside forks
+    /// reach, by the forks' events and by the calls' enters.
+    pub(super) fn doubt_forks(
+        &self,
+        races: &Races<'_>,
+        uncertain: &mut Bits,
+    ) -> FxHashMap<EventIndex, Vec<Range<u64>>> {
+        let forks = self.space_users.changes.iter().filter(|(_, change)| matches!(change, UserChange::Fork { .. }));
+        let forks = forks.map(|(&event, _)| event).filter(|&event| self.is_shared(event));
+        let mut copyings: Vec<Range<EventIndex>> = forks.map(|fork| self.begin_of_copying(fork)..fork).collect();
+        copyings.sort_unstable_by_key(|copying| copying.start);
+        let calls = UnderWay::new(self.trace, self.space_users, |event| self.call_end_ns(event));
+        let (mut faults, mut calls, mut reached) = (self.faults_under_way(races), calls, FxHashMap::default());
+        for copying in copyings {
+            faults.at(copying.start).for_each(|event| uncertain.insert(event));
+            self.doubt_faults(&copying, uncertain);
+            self.note_calls(&copying, calls.at(copying.start), &mut reached);
+        }
+        reached
+    }
+
+    /// Returns when the call that begins at an event is over; none if none does.
+    fn call_end_ns(&self, event: EventIndex) -> Option<u64> {
+        let exit = self.windows.calls.get(&event)?.exit;
+        Some(exit.map_or(u64::MAX, |exit| self.trace.events[exit as usize].time_ns))
+    }
+
+    fn begin_of_copying(&self, fork: EventIndex) -> EventIndex {
+        let thread = self.thread(fork);
+        let is_own = |event: EventIndex| {
+            let event = &self.trace.events[event as usize];
+            event.thread == thread && !is_pace(&event.kind)
+        };
+        (0..fork).rev().find(|&event| is_own(event)).unwrap_or(0)
+    }
+
+    fn doubt_faults(&self, copying: &Range<EventIndex>, uncertain: &mut Bits) {
+        self.events_beside(copying)
+            .filter(|&event| matches!(self.trace.events[event as usize].kind, EventKind::Fault(_)))
+            .for_each(|event| uncertain.insert(event));
+    }
+
+    /// Notes what the calls reach that were `open` when the copying began, or begin meanwhile.
+    fn note_calls(
+        &self,
+        copying: &Range<EventIndex>,
+        open: impl Iterator<Item = EventIndex>,
+        reached: &mut FxHashMap<EventIndex, Vec<Range<u64>>>,
+    ) {
+        for enter in open.chain(self.events_beside(copying)) {
+            let Some(call) = self.enter(enter) else { continue };
+            let result = self.windows.calls.get(&enter).and_then(|window| window.result).unwrap_or_default();
+            let Reach { takes, gives } = Reach::of(&call, result, None);
+            for range in [takes, gives].into_iter().filter(|range| !range.is_empty()) {
+                reached.entry(copying.end).or_default().push(range.clone());
+                reached.entry(enter).or_default().push(range);
+            }
+        }
+    }
+
+    /// Visits what other threads of the space did while the copying may have been under way.
+    fn events_beside(&self, copying: &Range<EventIndex>) -> impl Iterator<Item = EventIndex> {
+        let (fork, thread) = (copying.end, self.thread(copying.end));
+        let around = self.near(copying.start, Direction::Back).chain(copying.clone());
+        let around = around.chain(self.near(fork, Direction::Forth));
+        around.filter(move |&event| self.is_neighbour(event, thread, fork))
+    }
+}
