@@ -119,9 +119,95 @@ impl<'a, P: Processor> Purses<'a, P> {
         Credit { charged, purses: self, number }
     }
 
+    /// Returns a CPU's own.
+    ///
+    /// # Panics
+    /// If there is no such CPU.
+    #[inline(always)]
+    pub fn of(self, cpu: usize) -> Purse<'a, P> {
+        let words = self.words[cpu * PURSE_WORDS..].first_chunk().expect("each CPU has a purse");
+        Purse { words }
+    }
+
     fn nr_cpus(self) -> usize {
         self.words.len() / PURSE_WORDS
     }
+}
+
+/// One CPU's purse, for calls that change all counters at once where nothing is out of the ordinary.
+/// [`Purses::of`] returns it; [`Credit`] says who may change what.
+///
+/// ```
+/// use faultless_platform::{Atomic, Processor, native::Native};
+/// use faultless_sync::Purses;
+///
+/// type Word = <Native as Processor>::AtomicU64;
+/// let words: Vec<Word> = (0..Purses::<Native>::WORDS_PER_CPU).map(|_| Word::new(0)).collect();
+/// let (purses, charged) = (Purses::<Native>::new(&words), [Word::new(0), Word::new(0)]);
+/// assert!(purses.credit(0, &charged[0]).claim(0, 2, 100) && purses.credit(1, &charged[1]).claim(0, 4096, 1 << 20));
+/// let purse = purses.of(0);
+/// assert!(purse.has_all([1, 4096, 0, 0]) && !purse.has_all([1, 4096, 1, 0]));
+/// assert!(purse.add_all([1, 4096, 0, 0]) && !purse.add_all([1, 1 << 20, 0, 0]));
+/// // What goes is kept, unless the purse holds twice as much as it might keep.
+/// assert!(purse.take_all([1, 0, 0, 0]) && !purse.take_all([100, 0, 0, 0]));
+/// assert_eq!(purses.credit(0, &charged[0]).total(), 0);
+/// ```
+pub struct Purse<'a, P: Processor> {
+    words: &'a [P::AtomicU64; PURSE_WORDS],
+}
+
+impl<P: Processor> Purse<'_, P> {
+    /// Returns each counter's credit. Relaxed, here and below: I2.
+    #[inline(always)]
+    fn credits(&self) -> [u64; COUNTERS] {
+        core::array::from_fn(|number| self.words[number].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn keep(&self, credits: [u64; COUNTERS]) {
+        for (number, credit) in credits.into_iter().enumerate() {
+            self.words[number].store(credit, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`Credit::has`] of every counter.
+    #[inline(always)]
+    #[must_use = "nothing may be added that was not claimed"]
+    pub fn has_all(&self, amounts: [u64; COUNTERS]) -> bool {
+        are_all(|number| amounts[number] <= self.words[number].load(Ordering::Relaxed))
+    }
+
+    /// As [`Credit::add`] of every counter, if the purse lacks nothing; else nothing has changed.
+    #[inline(always)]
+    #[must_use = "each counter is asked for itself otherwise"]
+    pub fn add_all(&self, amounts: [u64; COUNTERS]) -> bool {
+        let credits = self.credits();
+        let is_there = are_all(|number| amounts[number] <= credits[number]);
+        if is_there {
+            self.keep(core::array::from_fn(|number| credits[number] - amounts[number]));
+        }
+        is_there
+    }
+
+    /// As [`Credit::take_away`] of every counter, if the purse has too much of none then; else nothing has changed.
+    #[inline(always)]
+    #[must_use = "each counter is asked for itself otherwise"]
+    pub fn take_all(&self, amounts: [u64; COUNTERS]) -> bool {
+        let credits = self.credits();
+        let after = core::array::from_fn(|number| credits[number] + amounts[number]);
+        let kept = |number: usize| self.words[COUNTERS + number].load(Ordering::Relaxed);
+        let are_kept = are_all(|number| (amounts[number] == 0) | (after[number] / 2 < kept(number)));
+        if are_kept {
+            self.keep(after);
+        }
+        are_kept
+    }
+}
+
+/// Says whether something is so of every counter; asks of each, which takes fewer steps than to stop early.
+#[inline(always)]
+fn are_all(is_so: impl Fn(usize) -> bool) -> bool {
+    is_so(0) & is_so(1) & is_so(2) & is_so(3)
 }
 
 /// A counter with a limit, of which each CPU holds credits; see the module. [`Purses::credit`] returns it.

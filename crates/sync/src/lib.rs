@@ -9,7 +9,7 @@
 //! | room | for | waits by |
 //! |---|---|---|
 //! | [`PerCpu`], [`PerCpuCounter`], [`AtomicCpuSet`], [`CpuSetView`] | state that each CPU keeps for itself | not at all |
-//! | [`Purses`], [`Credit`] | counting up to a limit on a line of its own | not at all, recalls for all who share |
+//! | [`Purses`], [`Purse`], [`Credit`] | counting up to a limit on a line of its own | not at all, recalls for all who share |
 //! | [`SeqCount`] | reading without writing, and noticing that a writer came between | not at all |
 //! | [`Announcement`] | using a place without writing, and keeping out of its changes | not at all, its writer for readers |
 //! | [`RawSpinLock`], [`SpinMutex`], [`RwSpinLock`], [`TicketLock`], [`McsQueue`], [`CnaQueue`] | a few hundred instructions | spinning |
@@ -147,7 +147,7 @@ pub use cna::CnaQueue;
 pub use completion::Completion;
 pub use counter::{CounterCell, PerCpuCounter};
 pub use cpu_set::{AtomicCpuSet, CpuSetView};
-pub use credit::{Credit, Purses};
+pub use credit::{Credit, Purse, Purses};
 pub use lookers::{Forgetting, Lookers};
 pub use mcs::McsQueue;
 pub use per_cpu::PerCpu;

@@ -40,7 +40,7 @@
 //! # Memory
 //! A line for each CPU and two more, behind the sets of the lanes; nothing on one CPU or under Linux's placement.
 
-use super::change::Counted;
+use super::change::{Counted, Sizes};
 use super::map_lock::MapLock;
 use super::quantity::Quantity;
 use super::ranges::Additions;
@@ -173,8 +173,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
     }
 
     /// Claims what a call may add to each limit (C2); under a table's lock. Says whether it may.
+    #[inline(always)]
     pub(super) fn claim_credits(&self, row: &Row<'_, P>, added: &Additions) -> bool {
         let state = row.note_out();
+        let is_served = state & !OUT == 0 && row.purses.of(P::cpu()).has_all(added.by_quantity());
+        is_served || self.claim_each(row, state, added)
+    }
+
+    #[inline(never)]
+    fn claim_each(&self, row: &Row<'_, P>, state: u64, added: &Additions) -> bool {
         let cpu = P::cpu();
         self.claim_credit((row, cpu, state), Quantity::Areas, added.areas)
             && self.claim_credit((row, cpu, state), Quantity::Bytes, added.bytes)
@@ -182,8 +189,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
             && self.claim_credit((row, cpu, state), Quantity::LockedBytes, added.locked_bytes)
     }
 
-    /// Claims of one quantity: written out for each, because every map call claims.
-    #[inline(always)]
     fn claim_credit(&self, (row, cpu, state): (&Row<'_, P>, usize, u64), quantity: Quantity, amount: u64) -> bool {
         let credit = row.credit(quantity);
         let is_served = !is_over(state, quantity) && credit.has(cpu, amount);
@@ -212,6 +217,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Counts a change out of this CPU's purse; the caller has a part.
     #[inline(always)]
     pub(super) fn count_in_purses(&self, row: &Row<'_, P>, counted: &Counted) {
+        let Counted { before, after } = counted;
+        let purse = row.purses.of(P::cpu());
+        let is_counted = match (*before == Sizes::default(), *after == Sizes::default()) {
+            (true, _) => purse.add_all(after.by_quantity()),
+            (_, true) => purse.take_all(before.by_quantity()),
+            _ => false,
+        };
+        if !is_counted {
+            self.count_each_in_purses(row, counted);
+        }
+    }
+
+    /// As above, whatever the purse has.
+    #[inline(never)]
+    fn count_each_in_purses(&self, row: &Row<'_, P>, counted: &Counted) {
         let cpu = P::cpu();
         let Counted { before, after } = counted;
         self.count_in_purse((row, cpu), Quantity::Areas, (before.areas, after.areas));
@@ -220,8 +240,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.count_in_purse((row, cpu), Quantity::LockedBytes, (before.locked_bytes, after.locked_bytes));
     }
 
-    /// Counts a change of one quantity: written out for each, because every map call counts.
-    #[inline(always)]
     fn count_in_purse(&self, (row, cpu): (&Row<'_, P>, usize), quantity: Quantity, (before, after): (u64, u64)) {
         match after.checked_sub(before) {
             Some(0) => {}

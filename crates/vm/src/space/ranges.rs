@@ -53,6 +53,7 @@ use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::own_lane::OwnLane;
 use super::permit::SpaceWriteGuard;
+use super::quantity::NR_QUANTITIES;
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::Area;
 use crate::design::Design;
@@ -237,6 +238,12 @@ pub(super) struct Additions {
 }
 
 impl Additions {
+    /// Returns them by [`Quantity`](super::quantity::Quantity): of bytes, each may be data.
+    #[inline(always)]
+    pub(super) const fn by_quantity(&self) -> [u64; NR_QUANTITIES] {
+        [self.areas, self.bytes, self.bytes, self.locked_bytes]
+    }
+
     /// More areas than the holders of all parts may add together.
     const MOST_AREAS: u64 = 1 << 10;
     /// A change that cuts an area in two.

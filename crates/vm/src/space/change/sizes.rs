@@ -5,7 +5,7 @@
 //! index is made under: who has that lock reads them exactly.
 
 use crate::area::AreaFlags;
-use crate::space::quantity::Quantity;
+use crate::space::quantity::{NR_QUANTITIES, Quantity};
 
 /// How much there is of what a space counts.
 ///
@@ -41,6 +41,12 @@ impl Sizes {
         self.bytes += bytes;
         self.data_bytes += if flags.is_data() { bytes } else { 0 };
         self.locked_bytes += if flags.contains(AreaFlags::LOCKED) { bytes } else { 0 };
+    }
+
+    /// Returns them by [`Quantity`].
+    #[inline(always)]
+    pub(in crate::space) const fn by_quantity(&self) -> [u64; NR_QUANTITIES] {
+        [self.areas, self.bytes, self.data_bytes, self.locked_bytes]
     }
 
     pub(in crate::space) const fn of(&self, quantity: Quantity) -> u64 {
