@@ -1,0 +1,354 @@
+//! What another thread's fault, call or fork beside a fault leaves open, and what it does not.
+
+mod support;
+
+use faultless_plan::Outcome;
+use faultless_plan::classes::Class;
+use faultless_trace::*;
+use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, class, planned, touch};
+
+const HEAP: u64 = 0x7f00_0000_0000;
+
+#[test]
+fn a_fault_while_another_threads_is_under_way_is_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let first = story.fault(0, HEAP, WRITE);
+    let second = story.at_once().wait(20_000).fault(1, HEAP, WRITE);
+    assert_eq!(class(&story, first), (None, true));
+    assert_eq!(class(&story, second), (Some(Class::Raced), false));
+}
+
+#[test]
+fn of_two_faults_within_the_clock_error_either_may_have_been_first() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    let first = story.fault(0, HEAP, WRITE_PRESENT);
+    let second = story.at_once().wait(5_000).fault(1, HEAP, READ);
+    for event in [first, second] {
+        assert_eq!(class(&story, event), (Some(Class::Raced), false));
+    }
+    let plan = planned(&story.done());
+    assert_eq!((plan.totals.strict, plan.surprises.len()), (0, 0));
+}
+
+#[test]
+fn a_fault_after_the_other_threads_next_event_is_not_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, READ);
+    story.fault(0, HEAP + PAGE, READ);
+    let later = story.fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, later), (None, true));
+}
+
+#[test]
+fn a_fault_long_after_one_without_a_next_event_is_not_raced() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, READ);
+    let later = story.wait(50 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, later), (None, true));
+}
+
+#[test]
+fn an_access_may_have_come_long_before_its_record() {
+    let second = |own_event_ns: Option<u64>, record_ns: u64| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(0, HEAP, WRITE);
+        story.at_once().wait(2_000).fault(0, HEAP + PAGE, WRITE);
+        if let Some(ns) = own_event_ns {
+            story.at_once().wait(ns).fault(1, HEAP + 2 * PAGE, WRITE);
+        }
+        let second = story.at_once().wait(record_ns).fault(1, HEAP, WRITE);
+        class(&story, second).0
+    };
+    assert_eq!(second(None, 200_000), Some(Class::Raced), "the thread's CPU may have been taken away");
+    assert_eq!(second(Some(100_000), 100_000), None, "it had been elsewhere since");
+    assert_eq!(second(None, 900_000), None, "no fault takes so long");
+}
+
+#[test]
+fn a_switch_out_in_a_fault_prolongs_it() {
+    let mut story = Story::new(2);
+    story.trace.header.pace = Pace::Stored;
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    story.at_once().wait(2_000).push(0, EventKind::SwitchOut(SwitchReason::Blocked));
+    let meanwhile = story.wait(90 * STEP_NS).fault(1, HEAP, WRITE);
+    story.push(0, EventKind::SwitchIn);
+    let after = story.wait(STEP_NS).fault(1, HEAP + 8, WRITE);
+    assert_eq!(class(&story, meanwhile).0, Some(Class::Raced));
+    assert_eq!(class(&story, after).0, None);
+}
+
+#[test]
+fn an_entry_that_another_thread_made_writable_is_raced_and_ones_own_is_not() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.fault(0, HEAP, WRITE);
+    let other = story.wait(100 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, other), (Some(Class::Raced), false));
+    let own = story.wait(100 * STEP_NS).fault(1, HEAP + 8, WRITE_PRESENT);
+    assert_eq!(class(&story, own), (None, true));
+}
+
+#[test]
+fn an_entry_that_the_thread_made_writable_on_another_cpu_is_raced() {
+    // The thread sees the entry on one CPU, copies the page on the next, and comes back, where `is_away` says so.
+    let last = |is_away: [bool; 2], pace: Pace, is_forked: bool| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = pace;
+        let go_away = |story: &mut Story| {
+            story.wait(STEP_NS).push(0, EventKind::SwitchOut(SwitchReason::Blocked));
+            story.wait(STEP_NS).push(0, EventKind::SwitchIn);
+        };
+        story.map(0, HEAP, 4);
+        story.fault(0, HEAP, WRITE);
+        if is_forked {
+            story.clone_task(0, 1, 0);
+        }
+        is_away[0].then(|| go_away(&mut story));
+        story.fault(0, HEAP, WRITE_PRESENT);
+        is_away[1].then(|| go_away(&mut story));
+        let last = story.wait(100 * STEP_NS).fault(0, HEAP + 8, WRITE_PRESENT);
+        class(&story, last).0
+    };
+    let raced = Some(Class::Raced);
+    assert_eq!(last([true, true], Pace::Stored, true), raced);
+    assert_eq!(last([true, true], Pace::Stored, false), None, "nothing ever forbade it");
+    assert_eq!(last([true, false], Pace::Stored, true), None, "it stayed where it was");
+    assert_eq!(last([false, true], Pace::Stored, true), None, "no other CPU has seen the entry");
+    assert_eq!(last([false, false], Pace::Absent, true), raced, "it is not known whether it stayed");
+}
+
+#[test]
+fn a_page_of_the_parents_is_no_race_of_the_childs() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.fault(0, HEAP, WRITE);
+    story.at_once().wait(2_000).clone_task(0, 1, 0);
+    let copy = story.at_once().wait(2_000).fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, copy), (None, true));
+}
+
+#[test]
+fn a_fault_in_another_threads_call_that_an_order_explains_needs_no_class() {
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    story.enter(0, Call::Munmap, [HEAP, 4 * PAGE, 0, 0, 0, 0]);
+    let inside = story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Munmap, 0);
+    assert_eq!(class(&story, inside), (None, true));
+    assert_eq!(touch(&planned(&story.done()), inside).outcome, Outcome::Done);
+}
+
+#[test]
+fn faults_beside_a_call_are_ambiguous_within_the_clock_error_only() {
+    for (distance_ns, expected) in [(8_000, Some(Class::Ambiguous)), (30_000, None)] {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(1, HEAP, WRITE);
+        story.call(0, Call::Madvise, [HEAP, PAGE, 4, 0, 0, 0], 0);
+        let near = story.at_once().wait(distance_ns).fault(1, HEAP, WRITE);
+        assert_eq!(class(&story, near), (expected, expected.is_none()));
+        assert!(planned(&story.done()).surprises.is_empty());
+    }
+}
+
+#[test]
+fn a_copy_on_write_before_a_fork_is_ambiguous_unless_it_is_the_forkers_own() {
+    for (thread, expected) in [(1, Some(Class::Ambiguous)), (0, None)] {
+        let mut story = Story::new(3);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(thread, HEAP, WRITE);
+        story.fault(0, HEAP + PAGE, WRITE);
+        let copied = story.wait(30 * STEP_NS).fault(thread, HEAP, WRITE_PRESENT);
+        // However long the copying takes.
+        story.wait(3_000 * STEP_NS).clone_task(0, 2, 0);
+        assert_eq!(class(&story, copied), (expected, expected.is_none()));
+    }
+}
+
+#[test]
+fn a_fault_that_was_held_up_may_have_mapped_its_page_behind_a_fork() {
+    for (is_away, thread, expected) in [(true, 1, Some(Class::Ambiguous)), (false, 1, None), (true, 0, None)] {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(thread, HEAP, WRITE);
+        if is_away {
+            story.at_once().wait(2_000).push(thread, EventKind::SwitchOut(SwitchReason::Preempted));
+        }
+        // The copying comes behind this one.
+        story.fault(0, HEAP + PAGE, WRITE);
+        story.clone_task(0, 2, 0);
+        if is_away {
+            story.push(thread, EventKind::SwitchIn);
+        }
+        let missing = story.fault(2, HEAP, READ);
+        assert_eq!(class(&story, missing), (expected, expected.is_none()));
+        assert_eq!(planned(&story.done()).surprises.is_empty(), expected.is_some());
+    }
+}
+
+#[test]
+fn a_fault_that_was_held_up_may_have_mapped_its_page_behind_anothers_call() {
+    let (out, back) = (EventKind::SwitchOut(SwitchReason::Preempted), EventKind::SwitchIn);
+    // The next fault of a third thread shows whether the page came behind the call.
+    let next = |held_up: &[&EventKind], dropped_page: u64, shown: u32| {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.spawn(0, 2);
+        story.fault(1, HEAP, READ);
+        if let Some(&&out) = held_up.first() {
+            story.at_once().wait(2_000).push(1, out);
+        }
+        story.call(0, Call::Madvise, [HEAP + dropped_page * PAGE, PAGE, 4, 0, 0, 0], 0);
+        if let Some(&&back) = held_up.get(1) {
+            story.push(1, back);
+        }
+        let next = story.wait(30 * STEP_NS).fault(2, HEAP, shown);
+        class(&story, next)
+    };
+    let ambiguous = (Some(Class::Ambiguous), false);
+    assert_eq!(next(&[&out, &back], 0, WRITE_PRESENT), ambiguous, "it came behind the advice");
+    assert_eq!(next(&[&out, &back], 0, WRITE), (None, true), "it came before, as recorded");
+    assert_eq!(next(&[], 0, WRITE_PRESENT), (None, true), "the fault was over");
+    assert_eq!(next(&[&out, &back], 1, WRITE), (None, true), "the advice is for another page");
+}
+
+#[test]
+fn what_a_call_beside_a_fork_takes_is_there_in_the_child_or_not() {
+    let in_child = |is_beside: bool, moves_behind: bool, shown: u32| {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(1, HEAP, WRITE);
+        let args = [HEAP, 2 * PAGE, 4, 0, 0, 0];
+        story.enter(1, Call::Madvise, args);
+        if !is_beside {
+            story.exit(1, Call::Madvise, 0);
+        }
+        story.fault(0, HEAP + 2 * PAGE, WRITE);
+        story.clone_task(0, 2, 0);
+        if moves_behind {
+            // The advice comes behind all faults in its window.
+            story.fault(0, HEAP + PAGE, WRITE);
+        }
+        if is_beside {
+            story.exit(1, Call::Madvise, 0);
+        }
+        let child = story.fault(2, HEAP, shown);
+        class(&story, child)
+    };
+    let (strict, ambiguous) = ((None, true), (Some(Class::Ambiguous), false));
+    assert_eq!(in_child(true, true, READ), ambiguous);
+    assert_eq!(in_child(true, true, WRITE_PRESENT), strict);
+    assert_eq!(in_child(true, false, READ), strict);
+    assert_eq!(in_child(true, false, WRITE_PRESENT), ambiguous);
+    assert_eq!(in_child(false, false, READ), strict);
+    let populated = (Some(Class::Populated), false);
+    assert_eq!(in_child(false, false, WRITE_PRESENT), populated, "the advice was over");
+}
+
+#[test]
+fn who_has_memory_that_a_waiting_call_gets_later_has_certain_faults() {
+    let second_of_two = |flags: u64| {
+        let mut story = Story::new(2);
+        story.spawn(0, 1);
+        story.enter(1, Call::Mmap, [HEAP, 4 * PAGE, 3, flags, u64::MAX, 0]);
+        story.map(0, HEAP, 4);
+        story.fault(0, HEAP, WRITE);
+        let second = story.fault(0, HEAP, WRITE);
+        story.unmap(0, HEAP, 4);
+        story.exit(1, Call::Mmap, HEAP as i64);
+        class(&story, second)
+    };
+    assert_eq!(second_of_two(0x22), (None, true), "the call needs free room");
+    assert_eq!(second_of_two(0x32), (Some(Class::Ambiguous), false), "it may have mapped over the page in between");
+}
+
+#[test]
+fn a_store_may_find_that_another_threads_load_came_first_and_fault_again() {
+    let second = |is_shared: bool| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        if is_shared {
+            story.spawn(0, 1);
+            story.fault(1, HEAP, READ);
+        }
+        story.at_once().wait(100).fault(0, HEAP, WRITE);
+        let second = story.at_once().wait(3_000).fault(0, HEAP, WRITE_PRESENT);
+        class(&story, second)
+    };
+    assert_eq!(second(true), (Some(Class::Ambiguous), false));
+    assert_eq!(second(false), (None, true), "nobody else made the page come");
+}
+
+#[test]
+fn an_instruction_may_fault_twice_in_a_row_on_a_page_that_is_there() {
+    // A store behind a fork faults, and at once again: `other` is what lies between or differs.
+    let second = |other: fn(&mut Story), address: u64, code: u32| {
+        let mut story = Story::new(3);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 2);
+        story.fault(0, HEAP, WRITE);
+        story.clone_task(0, 1, 0);
+        story.fault(0, HEAP, WRITE_PRESENT);
+        other(&mut story);
+        let second = story.fault(0, address, code);
+        class(&story, second)
+    };
+    let nothing = |_: &mut Story| {};
+    assert_eq!(second(nothing, HEAP, WRITE_PRESENT), (Some(Class::Ambiguous), false));
+    assert_eq!(second(nothing, HEAP + 8, WRITE_PRESENT), (None, true), "it is another access");
+    assert_eq!(second(nothing, HEAP, WRITE), (None, true), "the page went meanwhile");
+    let other_fault = |story: &mut Story| _ = story.fault(0, HEAP + PAGE, WRITE);
+    assert_eq!(second(other_fault, HEAP, WRITE_PRESENT), (None, true), "the thread went on");
+    let other_code = |story: &mut Story| {
+        let EventKind::Fault(first) = &mut story.trace.events.last_mut().expect("there is one").kind else { panic!() };
+        first.ip += 3;
+    };
+    assert_eq!(second(other_code, HEAP, WRITE_PRESENT), (None, true), "other code made the page come");
+}
+
+#[test]
+fn a_thread_alone_in_its_space_faults_twice_in_a_row_only_if_it_was_switched_out() {
+    let second = |nr_threads: u32, pace: Pace, is_switched: bool| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = pace;
+        story.map(0, HEAP, 4);
+        (1..nr_threads).for_each(|thread| _ = story.spawn(0, thread));
+        story.fault(0, HEAP, READ);
+        story.fault(0, HEAP, WRITE_PRESENT);
+        if is_switched {
+            story.push(0, EventKind::SwitchOut(SwitchReason::Preempted));
+            story.push(0, EventKind::SwitchIn);
+        }
+        let second = story.fault(0, HEAP, WRITE_PRESENT);
+        (class(&story, second), planned(&story.done()).surprises.contains(&second))
+    };
+    let (surprise, repeated) = (((None, true), true), ((Some(Class::Ambiguous), false), false));
+    assert_eq!(second(1, Pace::Stored, false), surprise);
+    assert_eq!(second(1, Pace::Stored, true), repeated);
+    assert_eq!(second(2, Pace::Stored, false), repeated, "another thread may have changed the entry meanwhile");
+    assert_eq!(second(1, Pace::Absent, false), repeated, "it is not known whether the thread was switched out");
+}
