@@ -112,12 +112,22 @@ pub struct Cover {
     pub now: u32,
 }
 
+impl Cover {
+    /// Returns what is left of it on both sides of a range.
+    fn without(&self, range: &Range<u64>) -> impl Iterator<Item = Self> + use<> {
+        let Range { start, end } = self.pages;
+        let sides = [start..end.min(range.start), start.max(range.end)..end];
+        let this = self.clone();
+        sides.into_iter().filter(|side| side.start < side.end).map(move |pages| Self { pages, ..this.clone() })
+    }
+}
+
 /// The covered pages of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
     span: Span,
     tables: BTreeMap<u64, Table>,
-    /// For each table the faults that covered some of its pages, of several that covered the same the last.
+    /// For each table the faults that covered some of its pages and may be the last that did, the last at the end.
     covers: BTreeMap<u64, Vec<Cover>>,
 }
 
@@ -161,7 +171,7 @@ impl Around {
         table.combine(number, pages, |word, mask| word | mask);
         table.since = now;
         let covers = self.covers.entry(number).or_default();
-        covers.retain(|known| known.pages != cover.pages);
+        covers.retain(|known| known.pages.start < cover.pages.start || cover.pages.end < known.pages.end);
         covers.push(cover);
     }
 
@@ -181,6 +191,11 @@ impl Around {
     pub fn clear(&mut self, range: &Range<u64>) {
         for (&number, table) in self.tables.range_mut(tables_of(range)) {
             table.combine(number, range, |word, mask| word & !mask);
+        }
+        for covers in self.covers.range_mut(tables_of(range)).map(|(_, covers)| covers) {
+            if covers.iter().any(|cover| cover.pages.start < range.end && range.start < cover.pages.end) {
+                *covers = covers.iter().flat_map(|cover| cover.without(range)).collect();
+            }
         }
         let empty =
             self.tables.range(tables_of(range)).filter(|(_, table)| table.bits == [0; 8]).map(|(&number, _)| number);
@@ -259,6 +274,10 @@ mod tests {
         around.cover(cover(512..520, 2), &region);
         assert_eq!(around.last_over(505), Some(&cover(500..512, 1)));
         around.clear(&(505..515));
+        assert_eq!(
+            [504, 505, 514, 515].map(|page| around.last_over(page).map(|cover| cover.now)),
+            [Some(1), None, None, Some(2)]
+        );
         let covered =
             |around: &Around, region| (0..4096).filter(|&page| around.covers(page, &region)).collect::<Vec<_>>();
         assert_eq!(covered(&around, region), [500, 501, 502, 503, 504, 515, 516, 517, 518, 519]);

@@ -13,14 +13,14 @@
 use std::ops::Range;
 
 use faultless_trace::EventKind;
-use rustc_hash::FxHashMap;
 
+use super::contests::ranges_of;
 use super::ids::EventIndex;
 use super::pace::is_pace;
 use super::races::Races;
 use super::space_users::UserChange;
 use super::under_way::UnderWay;
-use super::windows::{Bits, Direction, Reach, Scout};
+use super::windows::{Bits, Direction, RangesByEvent, Reach, Scout};
 
 impl Scout<'_> {
     /// Marks the faults of other threads that forks may have overtaken; returns the ranges that calls beside forks
@@ -29,23 +29,24 @@ impl Scout<'_> {
         &self,
         races: &Races<'_>,
         uncertain: &mut Bits,
-    ) -> FxHashMap<EventIndex, Vec<Range<u64>>> {
+        contests: &mut RangesByEvent,
+    ) -> RangesByEvent {
         let forks = self.space_users.changes.iter().filter(|(_, change)| matches!(change, UserChange::Fork { .. }));
         let forks = forks.map(|(&event, _)| event).filter(|&event| self.is_shared(event));
         let mut copyings: Vec<Range<EventIndex>> = forks.map(|fork| self.begin_of_copying(fork)..fork).collect();
         copyings.sort_unstable_by_key(|copying| copying.start);
         let calls = UnderWay::new(self.trace, self.space_users, |event| self.call_end_ns(event));
-        let (mut faults, mut calls, mut reached) = (self.faults_under_way(races), calls, FxHashMap::default());
+        let (mut faults, mut calls, mut reached) = (self.faults_under_way(races), calls, RangesByEvent::default());
         for copying in copyings {
             faults.at(copying.start).for_each(|event| uncertain.insert(event));
             self.doubt_faults(&copying, uncertain);
-            self.note_calls(&copying, calls.at(copying.start), &mut reached);
+            self.note_calls(&copying, calls.at(copying.start), &mut reached, contests);
         }
         reached
     }
 
     /// Returns when the call that begins at an event is over; none if none does.
-    fn call_end_ns(&self, event: EventIndex) -> Option<u64> {
+    pub(super) fn call_end_ns(&self, event: EventIndex) -> Option<u64> {
         let exit = self.windows.calls.get(&event)?.exit;
         Some(exit.map_or(u64::MAX, |exit| self.trace.events[exit as usize].time_ns))
     }
@@ -70,11 +71,15 @@ impl Scout<'_> {
         &self,
         copying: &Range<EventIndex>,
         open: impl Iterator<Item = EventIndex>,
-        reached: &mut FxHashMap<EventIndex, Vec<Range<u64>>>,
+        reached: &mut RangesByEvent,
+        contests: &mut RangesByEvent,
     ) {
         for enter in open.chain(self.events_beside(copying)) {
             let Some(call) = self.enter(enter) else { continue };
             let result = self.windows.calls.get(&enter).and_then(|window| window.result).unwrap_or_default();
+            if self.changes_areas(&call) {
+                contests.entry(copying.end).or_default().extend(ranges_of(&call, result));
+            }
             let Reach { takes, gives } = Reach::of(&call, result, None);
             for range in [takes, gives].into_iter().filter(|range| !range.is_empty()) {
                 reached.entry(copying.end).or_default().push(range.clone());

@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 use super::around::Span;
 use super::contents::Contents;
 use super::edges::{Knowledge, Wait, keep_latest};
-use super::ids::{EventIndex, GateIndex, NONE, SpaceIndex, StepIndex};
+use super::ids::{EventIndex, GateIndex, NONE, ObjectIndex, SpaceIndex, StepIndex};
 use super::memory_calls::Reason;
 use super::pace::is_pace;
 use super::pending::Pending;
@@ -53,6 +53,8 @@ pub(super) struct Builder<'a> {
     postponed: BinaryHeap<Reverse<(Moment, EventIndex)>>,
     /// Faults that nothing explains so far.
     pub(super) surprises: FxHashSet<EventIndex>,
+    /// Objects that were mapped where it is not known what is mapped: a store there may have reached another one.
+    pub(super) uncertain_objects: FxHashSet<ObjectIndex>,
     /// What each thread's steps wait for, in their order.
     awaited: Vec<Vec<Wait>>,
     knowledge: Knowledge,
@@ -86,6 +88,7 @@ impl<'a> Builder<'a> {
             woken_by: vec![None; nr_threads],
             waits: Vec::new(),
             surprises: FxHashSet::default(),
+            uncertain_objects: FxHashSet::default(),
             awaited: vec![Vec::new(); nr_threads],
             knowledge: Knowledge::new(nr_threads),
             work_ns: if options.pace == Pace::Recorded { super::pace::work(trace) } else { Vec::new() },

@@ -10,6 +10,7 @@ use faultless_trace::{Call, CallEnter, EventKind, Mapped};
 use faultless_vm::LockAll;
 
 use super::build::Builder;
+use super::contests::ranges_of;
 use super::decode::{Decoded, Recorded, is_error};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
@@ -25,17 +26,66 @@ const USUAL_AREAS: u64 = 65_530;
 impl Builder<'_> {
     /// Plans a call.
     pub(super) fn call(&mut self, place: EventIndex, enter: CallEnter) {
-        let (memory_call, mut verdict) = self.decode_call(place, enter);
-        let result = self.came_to(place, verdict);
+        let (mut memory_call, mut verdict) = self.decode_call(place, enter);
+        let (result, space) = (self.came_to(place, verdict), self.space_of(place));
         if enter.call == Call::Clone {
-            let space = self.space_of(place);
             self.spaces[space as usize].fork_failed_at = self.now;
         }
         if self.is_cut_off(place) {
             verdict = Verdict::Imposed(Reason::InFlight);
         }
+        let is_contested = self.is_contested(place, &enter);
+        if let (true, Verdict::Compared(expected)) = (is_contested, verdict) {
+            verdict = Verdict::Either(expected);
+            let maps = matches!(memory_call, MemoryCall::Map(_) | MemoryCall::Unmap { .. } | MemoryCall::Remap { .. });
+            if is_error(expected) && maps {
+                // What the replay might do in its place would show nowhere.
+                memory_call = MemoryCall::Nothing;
+            }
+        }
         self.count_verdict(verdict);
+        self.note_contest(place, space);
         self.perform(place, CallPlan { call: Some(enter.call), memory_call, verdict }, result);
+        if is_contested {
+            self.settle_contest(place, &enter, &memory_call, result);
+        } else if let Some(whole) = mapped_whole(&memory_call, result) {
+            self.spaces[space as usize].contested.remove(whole);
+        }
+    }
+
+    /// Returns whether the call's memory may be other than it was when it was recorded.
+    fn is_contested(&self, place: EventIndex, enter: &CallEnter) -> bool {
+        let contested = &self.spaces[self.space_of(place) as usize].contested;
+        let result = self.windows.calls[&place].result.unwrap_or_default();
+        self.windows.contests.contains_key(&place)
+            || !contested.is_empty() && ranges_of(enter, result).iter().any(|range| contested.overlaps(range))
+    }
+
+    /// Notes what is contested after a call whose memory was: all of it, but what it mapped or unmapped whatever was
+    /// there; and what it meets another call about.
+    fn settle_contest(&mut self, place: EventIndex, enter: &CallEnter, memory_call: &MemoryCall, result: i64) {
+        let space = self.space_of(place);
+        match mapped_whole(memory_call, result) {
+            Some(whole) => self.spaces[space as usize].contested.remove(whole),
+            None => ranges_of(enter, result).into_iter().for_each(|range| self.contest(space, range)),
+        }
+        self.note_contest(place, space);
+    }
+
+    /// Notes what an event leaves open in a space.
+    pub(super) fn note_contest(&mut self, event: EventIndex, space: SpaceIndex) {
+        let ranges = self.windows.contests.get(&event).cloned().unwrap_or_default();
+        ranges.into_iter().for_each(|range| self.contest(space, range));
+    }
+
+    fn contest(&mut self, space: SpaceIndex, range: Range<u64>) {
+        let state = &mut self.spaces[space as usize];
+        let objects = state.regions.overlapping(range.clone()).filter_map(|region| match region.backing {
+            Backing::Object { object, .. } => Some(object),
+            Backing::Anonymous => None,
+        });
+        self.uncertain_objects.extend(objects);
+        state.contested.insert(range);
     }
 
     /// Returns whether the recording ended while a thread was inside the call.
@@ -105,7 +155,7 @@ impl Builder<'_> {
 
     fn count_verdict(&mut self, verdict: Verdict) {
         match verdict {
-            Verdict::Compared(_) => self.plan.totals.calls += 1,
+            Verdict::Compared(_) | Verdict::Either(_) => self.plan.totals.calls += 1,
             Verdict::Imposed(reason) => *self.plan.totals.imposed.entry(reason).or_default() += 1,
             Verdict::NotModelled(name) => self.skip(name, 1),
         }
@@ -115,7 +165,7 @@ impl Builder<'_> {
     /// not the 0 that it returns.
     pub(super) fn came_to(&self, place: EventIndex, verdict: Verdict) -> i64 {
         match verdict {
-            Verdict::Compared(expected) => expected,
+            Verdict::Compared(expected) | Verdict::Either(expected) => expected,
             _ => self.windows.calls[&place].result.unwrap_or(-1),
         }
     }
@@ -362,4 +412,14 @@ fn reach(memory_call: &MemoryCall, result: i64) -> Vec<Range<u64>> {
             std::iter::once(old.min(new)..old.max(new)).collect()
         }
     }
+}
+
+/// Returns what a call has mapped or unmapped, whatever was there before.
+fn mapped_whole(memory_call: &MemoryCall, result: i64) -> Option<Range<u64>> {
+    let range = match *memory_call {
+        MemoryCall::Map(Mapping { place: Place::Fixed(start), len, .. }) if !is_error(result) => span(start, len),
+        MemoryCall::Unmap { start, len } if result == 0 => span(start, len),
+        _ => return None,
+    };
+    (range.start < range.end).then_some(range)
 }

@@ -74,11 +74,16 @@ impl Builder<'_> {
     pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
         let mut context = self.context(place, fault);
         let mut is_as_forecast = self.forecast(&context) == Some(fault.is_present());
-        let mut class = if is_as_forecast { None } else { self.class_of(&context) };
+        let is_contested = self.spaces[context.space as usize].contested.contains(&fault.address);
+        let mut class = match is_contested {
+            true => Some(Class::Ambiguous),
+            false if is_as_forecast => None,
+            false => self.class_of(&context),
+        };
         if class == Some(Class::FaultAround) && self.is_mapped_before(&mut context) {
             (class, is_as_forecast) = (None, true);
         }
-        let before = if self.is_blind { Before::Unknown } else { self.before(&context) };
+        let before = if self.is_blind || is_contested { Before::Unknown } else { self.before(&context) };
         let is_strict = class.is_none() && self.is_strict_ground(&context, before, is_as_forecast);
         let touch = Touch {
             address: fault.address,
@@ -97,7 +102,7 @@ impl Builder<'_> {
         }
         self.collect_waits(&context);
         let step = self.push(place, context.thread, Action::Access(touch));
-        self.settle(&context, step);
+        self.settle(&context, step, class);
     }
 
     fn context(&mut self, place: EventIndex, fault: Fault) -> FaultContext {
@@ -417,6 +422,9 @@ impl Builder<'_> {
     /// Returns what the page holds before the access.
     fn before(&self, context: &FaultContext) -> Before {
         let Some(region) = context.region else { return Before::Unknown };
+        if matches!(region.backing, Backing::Object { object, .. } if self.uncertain_objects.contains(&object)) {
+            return Before::Unknown;
+        }
         if let Some(page) = context.object_page() {
             let ObjectPage { object, page_index } = page;
             let content = Before::Content { object, page_index, is_ordered: true };
@@ -463,12 +471,15 @@ impl Builder<'_> {
     }
 
     /// Notes what the fault made of its page.
-    fn settle(&mut self, context: &FaultContext, step: Wait) {
+    fn settle(&mut self, context: &FaultContext, step: Wait, class: Option<Class>) {
         self.doubt_simultaneous(context);
         self.note_content(context, step);
         let (now, is_shared) = (self.now, self.is_shared(context.space));
-        let page = self.page_after(context, step);
-        let around = context.region.filter(|_| page.content == Content::Object && self.maps_around(context));
+        let page = self.page_after(context, step, class);
+        // A load that found nothing has looked at the object, whatever was thought to be there.
+        let is_objects = page.content == Content::Object
+            || !context.is_write() && !context.fault.is_present() && context.object_sharing().is_some();
+        let around = context.region.filter(|_| is_objects && self.maps_around(context));
         let call = self.spaces[context.space as usize].order.calls.at(context.fault.address);
         let around = around.map(|region| {
             let page = context.fault.address / PAGE;
@@ -511,8 +522,11 @@ impl Builder<'_> {
         context.is_allowed() && (!context.is_write() || around.stores_bring_neighbours())
     }
 
-    fn page_after(&self, context: &FaultContext, step: Wait) -> Page {
-        let is_doubtful = self.windows.uncertain.contains(context.place);
+    fn page_after(&self, context: &FaultContext, step: Wait, class: Option<Class>) -> Page {
+        // A load that found nothing where a store had been may have come before it, so that the page is no copy yet.
+        let is_before_store =
+            class.is_some() && self.is_shared(context.space) && !context.is_write() && !context.fault.is_present();
+        let is_doubtful = self.windows.uncertain.contains(context.place) || is_before_store;
         let noted = Page {
             event: context.place,
             thread: step.thread,
@@ -521,7 +535,10 @@ impl Builder<'_> {
             is_inherited: false,
             ..context.page
         };
-        let Some(region) = context.region.filter(|_| context.is_allowed()) else { return noted };
+        let Some(region) = context.region.filter(|_| context.is_allowed()) else {
+            // What is refused makes nothing, and leaves what is not known.
+            return Page { is_doubtful: is_doubtful || context.page.is_doubtful, ..noted };
+        };
         let is_own = context.is_write() && copies_on_write(&region);
         let content = filled(context.page.content, region.backing, is_own);
         let store = if context.is_write() { context.place } else { context.page.store };

@@ -23,6 +23,7 @@ mod build;
 mod calls;
 pub mod classes;
 pub mod contents;
+mod contests;
 pub mod decode;
 pub mod edges;
 mod faults;

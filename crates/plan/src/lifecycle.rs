@@ -33,6 +33,7 @@ impl Builder<'_> {
         let step = self.push(place, thread, Action::Fork { child, space });
         self.spaces[space as usize] = self.spaces[parent as usize].fork(self.now, place);
         self.doubt_beside_forks(place, space);
+        self.note_contest(place, space);
         if self.is_shared(parent) {
             self.spaces[parent as usize].order.set_barrier(step);
         }

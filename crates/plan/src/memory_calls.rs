@@ -143,10 +143,24 @@ pub enum Place {
 pub enum Verdict {
     /// It depends on the map alone: the replay's must equal it.
     Compared(i64),
+    /// As [`Verdict::Compared`], but another thread changed that memory at the same time, and it is not known which
+    /// came first: another result is counted as ambiguous.
+    Either(i64),
     /// It depends on something that a replay does not have.
     Imposed(Reason),
     /// The call is not modelled.
     NotModelled(&'static str),
+}
+
+impl Verdict {
+    /// Returns the result that a replay's is compared with, and whether another one is a mismatch.
+    pub const fn compared(self) -> Option<(i64, bool)> {
+        match self {
+            Self::Compared(expected) => Some((expected, true)),
+            Self::Either(expected) => Some((expected, false)),
+            Self::Imposed(_) | Self::NotModelled(_) => None,
+        }
+    }
 }
 
 /// What an imposed result depends on.

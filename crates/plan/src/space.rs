@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of};
 use faultless_vm::Advice;
+use rangemap::RangeSet;
 
 use super::around::{Around, Span, mapped_by_tables_of};
 use super::decode::is_error;
@@ -47,6 +48,8 @@ pub struct Space {
     pub forked_by: EventIndex,
     /// The count of steps when a thread or process could last not be made; 0 if that never was.
     pub fork_failed_at: u32,
+    /// Where a replay's space may be another than the recorded one (`contests`).
+    pub contested: RangeSet<u64>,
     /// Whether later mappings are locked too.
     pub locks_future: bool,
     /// Whether the stack was not yet told: the first mapping after exec is it.
@@ -218,12 +221,13 @@ impl Space {
         if new.start == old.start {
             return self.resize(old, new);
         }
+        if old.end - old.start == new.end - new.start && old_len != 0 {
+            return self.move_each(&old, new.start, flags);
+        }
         let common = (old.end - old.start).min(new.end - new.start);
         self.unmap(new.clone());
         let (shift, moved) = (new.start.wrapping_sub(old.start), self.moved_regions(&old, flags, old_len));
-        let pages = old.start / PAGE..(old.start + common) / PAGE;
-        self.around.shift(pages.clone(), new.start / PAGE);
-        self.pages.shift(pages, new.start / PAGE);
+        self.move_pages(old.start..old.start + common, shift);
         if !flags.contains(RemapFlags::DONTUNMAP) && old_len != 0 {
             self.unmap(old);
         }
@@ -232,6 +236,26 @@ impl Space {
             let end = if place == last { new.end } else { region.end.wrapping_add(shift).min(new.end) };
             self.regions.insert(Region { start: region.start.wrapping_add(shift), end, ..region });
         }
+    }
+
+    /// Moves what is mapped in a range; what lies between stays, at both places.
+    fn move_each(&mut self, old: &Range<u64>, target: u64, flags: RemapFlags) {
+        let shift = target.wrapping_sub(old.start);
+        for region in self.moved_regions(old, flags, old.end - old.start) {
+            let (start, end) = (region.start.wrapping_add(shift), region.end.wrapping_add(shift));
+            self.unmap(start..end);
+            self.move_pages(region.start..region.end, shift);
+            if !flags.contains(RemapFlags::DONTUNMAP) {
+                self.drop_pages(&(region.start..region.end));
+            }
+            self.regions.insert(Region { start, end, ..region });
+        }
+    }
+
+    fn move_pages(&mut self, range: Range<u64>, shift: u64) {
+        let (pages, target) = (range.start / PAGE..range.end / PAGE, range.start.wrapping_add(shift) / PAGE);
+        self.around.shift(pages.clone(), target);
+        self.pages.shift(pages, target);
     }
 
     /// Returns the regions that move, cut to the old range; an old length of 0 duplicates a shared mapping.
@@ -305,15 +329,17 @@ impl Space {
         });
     }
 
-    /// Puts a guard in place of every page of a range, or of the part before its first hole.
+    /// Puts a guard in place of every page of a range that is mapped.
     fn install_guards(&mut self, range: &Range<u64>, now: u32) {
-        let end = self.regions.first_hole(range.clone()).unwrap_or(range.end);
-        let guarded = range.start..end;
-        self.drop_pages(&guarded);
-        self.regions.change(guarded.clone(), |region| region.has_root |= region.is_private_anonymous());
-        self.pages.update(guarded.start / PAGE..guarded.end / PAGE, |page| {
-            *page = Page { content: Content::Guard, since: now, ..Page::default() };
-        });
+        self.drop_pages(range);
+        self.regions.change(range.clone(), |region| region.has_root |= region.is_private_anonymous());
+        let guarded: Vec<Range<u64>> = self.regions.overlapping(range.clone()).map(|r| r.start..r.end).collect();
+        for mapped in guarded {
+            let (start, end) = (mapped.start.max(range.start), mapped.end.min(range.end));
+            self.pages.update(start / PAGE..end / PAGE, |page| {
+                *page = Page { content: Content::Guard, since: now, ..Page::default() };
+            });
+        }
     }
 
     fn remove_guards(&mut self, range: &Range<u64>) {

@@ -61,6 +61,9 @@ pub struct Window {
     pub latest: Moment,
 }
 
+/// Ranges of addresses by the events that leave something open there.
+pub type RangesByEvent = FxHashMap<EventIndex, Vec<Range<u64>>>;
+
 /// All calls of a trace.
 #[derive(Debug, Default)]
 pub struct Windows {
@@ -75,7 +78,9 @@ pub struct Windows {
     /// Events without a certain order.
     pub uncertain: Bits,
     /// Where a call of another thread beside a fork makes pages come or go: by the fork's event and the call's enter.
-    pub beside_forks: FxHashMap<EventIndex, Vec<Range<u64>>>,
+    pub beside_forks: RangesByEvent,
+    /// Where calls of two threads meet, or a fork and a call that changes areas.
+    pub contests: RangesByEvent,
 }
 
 /// A set of events.
@@ -108,8 +113,10 @@ impl Windows {
             others.into_iter().for_each(|event| uncertain.insert(event));
             windows.calls.insert(window.enter, window);
         }
-        let beside_forks = Scout::new(trace, space_users, &windows).doubt_forks(races, &mut uncertain);
-        Self { uncertain, beside_forks, ..windows }
+        let scout = Scout::new(trace, space_users, &windows);
+        let mut contests = scout.contests();
+        let beside_forks = scout.doubt_forks(races, &mut uncertain, &mut contests);
+        Self { uncertain, beside_forks, contests, ..windows }
     }
 
     fn pair(&mut self, trace: &Trace) {

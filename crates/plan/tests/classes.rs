@@ -469,3 +469,39 @@ fn a_fork_that_failed_may_have_taken_the_right_to_store() {
     assert_eq!(class(&story, elsewhere), (None, true), "the page came later");
     assert_eq!(class(&story, second), (None, true), "it has the right again");
 }
+
+#[test]
+fn what_lies_between_areas_that_move_together_stays() {
+    const TARGET: u64 = HEAP + 0x10_0000;
+    let mut story = Story::new(1);
+    // Pages 0 and 2 of 4 are mapped, and of the target pages 1 and 2.
+    story.map(0, HEAP, 1);
+    story.map(0, HEAP + 2 * PAGE, 1);
+    story.map(0, TARGET + PAGE, 2);
+    let at_first = [1, 2].map(|page| story.fault(0, TARGET + page * PAGE, WRITE));
+    let source = story.fault(0, HEAP + 2 * PAGE, WRITE);
+    story.call(0, Call::Mremap, [HEAP, 4 * PAGE, 4 * PAGE, 3, TARGET, 0], TARGET as i64);
+    let later = [1, 2, 3].map(|page| story.fault(0, TARGET + page * PAGE, WRITE));
+    let gone = story.fault(0, HEAP + 2 * PAGE, WRITE);
+    let plan = planned(&story.done());
+    let outcomes = |events: &[u32]| events.iter().map(|&event| touch(&plan, event).outcome).collect::<Vec<_>>();
+    let (done, refused) = (Outcome::Done, Outcome::Refused);
+    assert_eq!(outcomes(&at_first), [done, done]);
+    assert_eq!(outcomes(&[source, gone]), [done, refused]);
+    assert_eq!(outcomes(&later), [done, done, refused], "nothing is mapped at the end");
+    // Page 1 is still there, and page 2 came from the source, so that neither would fault.
+    assert_eq!(plan.surprises.len(), 2);
+}
+
+#[test]
+fn guards_are_put_on_both_sides_of_a_hole() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 1);
+    story.map(0, HEAP + 2 * PAGE, 2);
+    const NO_MEMORY: i64 = -12;
+    story.call(0, Call::Madvise, [HEAP, 3 * PAGE, 102, 0, 0, 0], NO_MEMORY);
+    let faults = [0, 2, 3].map(|page| story.fault(0, HEAP + page * PAGE, WRITE));
+    let plan = planned(&story.done());
+    let outcomes = faults.map(|event| touch(&plan, event).outcome);
+    assert_eq!(outcomes, [Outcome::Refused, Outcome::Refused, Outcome::Done]);
+}

@@ -4,6 +4,7 @@ mod support;
 
 use faultless_plan::Outcome;
 use faultless_plan::classes::Class;
+use faultless_plan::memory_calls::Verdict;
 use faultless_trace::*;
 use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, class, planned, touch};
 
@@ -32,6 +33,43 @@ fn of_two_faults_within_the_clock_error_either_may_have_been_first() {
     }
     let plan = planned(&story.done());
     assert_eq!((plan.totals.strict, plan.surprises.len()), (0, 0));
+}
+
+#[test]
+fn a_load_that_raced_a_store_may_have_made_the_page() {
+    // A store that is held up, and another thread's load, whose page of zeros a later store copies.
+    let last = |is_raced: bool| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = Pace::Stored;
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(0, HEAP, WRITE);
+        story.at_once().wait(100_000);
+        if is_raced {
+            story.fault(1, HEAP, READ);
+        }
+        let last = story.wait(30 * STEP_NS).fault(1, HEAP, WRITE_PRESENT);
+        class(&story, last)
+    };
+    assert_eq!(last(true), (Some(Class::Ambiguous), false));
+    assert_eq!(last(false), (Some(Class::Raced), false));
+}
+
+#[test]
+fn what_is_not_known_of_a_page_is_not_known_after_a_refused_store() {
+    let mut story = Story::new(2);
+    story.trace.header.pace = Pace::Stored;
+    story.map(0, HEAP, 4);
+    story.spawn(0, 1);
+    // The store comes before the rights go, or is refused.
+    story.enter(0, Call::Mprotect, [HEAP, PAGE, 1, 0, 0, 0]);
+    story.fault(1, HEAP, WRITE);
+    story.exit(0, Call::Mprotect, 0);
+    let refused = [30, 60].map(|steps| story.wait(steps * STEP_NS).fault(0, HEAP, WRITE));
+    let load = story.wait(30 * STEP_NS).fault(0, HEAP, READ);
+    for event in [refused[0], refused[1], load] {
+        assert_eq!(class(&story, event), (Some(Class::Ambiguous), false));
+    }
 }
 
 #[test]
@@ -351,4 +389,79 @@ fn a_thread_alone_in_its_space_faults_twice_in_a_row_only_if_it_was_switched_out
     assert_eq!(second(1, Pace::Stored, true), repeated);
     assert_eq!(second(2, Pace::Stored, false), repeated, "another thread may have changed the entry meanwhile");
     assert_eq!(second(1, Pace::Absent, false), repeated, "it is not known whether the thread was switched out");
+}
+
+#[test]
+fn calls_that_meet_leave_open_what_is_mapped_until_it_is_mapped_anew() {
+    let all = [HEAP, 4 * PAGE];
+    let (unmap, protect) = ((Call::Munmap, [HEAP, PAGE, 0]), (Call::Mprotect, [all[0], all[1], 1]));
+    let drop = (Call::Madvise, [all[0], all[1], 4]);
+    // Thread 0 makes one call, and thread 1 another one: at the same time, or afterwards.
+    let met = |one: (Call, [u64; 3]), other: (Call, [u64; 3]), is_beside: bool, then: fn(&mut Story)| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        let args = |[a, b, c]: [u64; 3]| [a, b, c, 0, 0, 0];
+        story.enter(0, one.0, args(one.1));
+        if !is_beside {
+            story.exit(0, one.0, 0);
+        }
+        story.enter(1, other.0, args(other.1));
+        story.exit(1, other.0, 0);
+        if is_beside {
+            story.exit(0, one.0, 0);
+        }
+        then(&mut story);
+        let fault = story.wait(30 * STEP_NS).fault(1, HEAP, READ);
+        let verdicts = planned(&story.done()).calls.iter().map(|call| call.verdict).collect::<Vec<Verdict>>();
+        (class(&story, fault), verdicts[1], verdicts[2])
+    };
+    let (open, certain) = ((Some(Class::Ambiguous), false), (None, true));
+    let (either, compared) = (Verdict::Either(0), Verdict::Compared(0));
+    let nothing = |_: &mut Story| {};
+    assert_eq!(met(unmap, protect, true, nothing), (open, either, either));
+    assert_eq!(met(drop, drop, true, nothing), (certain, compared, compared), "either order comes to the same");
+    assert_eq!(met(drop, protect, true, nothing), (certain, compared, compared));
+    assert_eq!(met(protect, drop, false, nothing), (certain, compared, compared), "the order is known");
+    let fixed = |story: &mut Story| _ = story.call(1, Call::Mmap, [HEAP, PAGE, 3, 0x32, u64::MAX, 0], HEAP as i64);
+    assert_eq!(met(unmap, protect, true, fixed), (certain, either, either), "what was there before does not matter");
+    // Nobody knows of a new mapping before it is there.
+    let mut story = Story::new(2);
+    story.spawn(0, 1);
+    story.enter(0, Call::Mmap, [0, 4 * PAGE, 3, 0x22, u64::MAX, 0]);
+    story.exit(0, Call::Mmap, HEAP as i64);
+    story.at_once().wait(2_000).protect(1, HEAP, 4, 1);
+    let told = story.wait(30 * STEP_NS).fault(1, HEAP, READ);
+    assert_eq!(class(&story, told), certain);
+    // What is not known takes what depends on it along.
+    let moved = |story: &mut Story| {
+        let (from, to) = (HEAP + 0x10_0000, HEAP);
+        story.call(1, Call::Mremap, [HEAP, PAGE, PAGE, 3, from, 0], from as i64);
+        story.call(1, Call::Mremap, [from, PAGE, PAGE, 3, to, 0], to as i64);
+    };
+    assert_eq!(met(unmap, protect, true, moved), (open, either, either));
+}
+
+#[test]
+fn a_call_that_maps_beside_a_fork_leaves_open_what_the_child_has_mapped() {
+    let in_child = |is_beside: bool| {
+        let mut story = Story::new(3);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        let args = [HEAP, PAGE, 3, 0x32, u64::MAX, 0];
+        story.enter(1, Call::Mmap, args);
+        if !is_beside {
+            story.exit(1, Call::Mmap, HEAP as i64);
+        }
+        story.fault(0, HEAP + 2 * PAGE, WRITE);
+        story.clone_task(0, 2, 0);
+        if is_beside {
+            story.exit(1, Call::Mmap, HEAP as i64);
+        }
+        let (child, parent) = (story.fault(2, HEAP, READ), story.wait(30 * STEP_NS).fault(0, HEAP, READ));
+        (class(&story, child), class(&story, parent))
+    };
+    let certain = (None, true);
+    assert_eq!(in_child(true), ((Some(Class::Ambiguous), false), certain));
+    assert_eq!(in_child(false), (certain, certain));
 }

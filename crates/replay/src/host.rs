@@ -31,7 +31,6 @@ use faultless_pass::{Mismatch, PassResult, ReplayError, Tally};
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::ids::ObjectIndex;
-use faultless_plan::memory_calls::Verdict;
 use faultless_plan::{Action, Before, Outcome, Plan, Step, Touch};
 use faultless_results::stats::Histogram;
 
@@ -306,14 +305,14 @@ impl<'a> HostWorker<'a> {
 
     fn call(&mut self, step: &Step, place: u32, began_ns: u64) {
         let call = &self.stage.plan.calls[place as usize];
-        let Verdict::Compared(expected) = call.verdict else { return };
+        let Some((expected, is_certain)) = call.verdict.compared() else { return };
         let caller = Caller { relocation: self.stage.relocation, files: self.files, heap_end: &HEAP_END };
         let found = caller.perform(&call.memory_call);
         self.tally.call_ns.note(Native::now() - began_ns);
         if found == expected {
             return;
         }
-        if self.stage.plan.is_blind {
+        if self.stage.plan.is_blind || !is_certain {
             self.tally.classify(Class::Ambiguous);
         } else {
             let name = call.call.map_or("mapping", faultless_trace::Call::name);

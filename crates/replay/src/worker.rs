@@ -19,7 +19,6 @@ use faultless_pass::{ReplayError, Tally};
 use faultless_plan::classes::Class;
 use faultless_plan::decode::is_error;
 use faultless_plan::ids::{ObjectIndex, SpaceIndex};
-use faultless_plan::memory_calls::Verdict;
 use faultless_plan::regions::{PAGE, page_floor};
 use faultless_plan::space_users::Departure;
 use faultless_plan::{Action, Before, Outcome, Step, Touch};
@@ -206,7 +205,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Worker<'a, 'vm, P, D>
     fn call(&mut self, step: &Step, place: u32, began_ns: u64) -> Going {
         let Some(guest) = self.guest.as_ref() else { return Ok(()) };
         let call = &self.pass.plan.calls[place as usize];
-        let Verdict::Compared(expected) = call.verdict else { return Ok(()) };
+        let Some((expected, is_certain)) = call.verdict.compared() else { return Ok(()) };
         let hand = VmCaller { guest, space: guest.space(), objects: &self.pass.objects };
         P::enter_kernel(KernelEntry::Call);
         let found = hand.perform(&call.memory_call).map_err(|cause| self.out_of_memory(step, cause))?;
@@ -214,7 +213,7 @@ impl<'a, 'vm, P: Threads<Embedding = Usual>, D: Design<P>> Worker<'a, 'vm, P, D>
         if found == expected {
             return Ok(());
         }
-        if self.pass.plan.is_blind {
+        if self.pass.plan.is_blind || !is_certain {
             // The call that made the difference may be one that the recording lacks.
             self.tally.classify(Class::Ambiguous);
         } else {

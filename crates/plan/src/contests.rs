@@ -1,0 +1,140 @@
+//! Calls of two threads about the same memory at the same time: which came first is not known.
+//!
+//! # Guarantee
+//! Where two calls overlap in time and in memory, and the outcome depends on their order, both are marked with the
+//! common range, and so is a fork beside a call that changes what is mapped. From then on a replay's space may be
+//! another there than the recorded one, until a call maps or unmaps that memory whatever was there before.
+//! ```text
+//! A   enter mprotect(p, PROT_READ) ....... exit
+//! B         enter munmap(p) ................... exit    A: 0 or ENOMEM
+//! ```
+
+use std::ops::Range;
+
+use faultless_abi::{MapFlags, RemapFlags};
+use faultless_trace::{Call, CallEnter};
+
+use super::decode::is_error;
+use super::ids::EventIndex;
+use super::under_way::UnderWay;
+use super::windows::{RangesByEvent, Scout, drops, guards, span};
+
+/// What a call does to its ranges, as far as it matters in which order it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It maps, unmaps or moves.
+    Maps,
+    /// It unmaps, and nothing else.
+    Unmaps,
+    /// It sets these rights.
+    Protects(u64),
+    /// It drops pages.
+    Drops,
+    /// It puts guards there, or takes them away.
+    Guards(u64),
+    /// Its result says what is mapped.
+    Asks,
+}
+
+impl Effect {
+    fn of(enter: &CallEnter) -> Option<Self> {
+        match enter.call {
+            Call::Mmap | Call::Mremap => Some(Self::Maps),
+            Call::Munmap => Some(Self::Unmaps),
+            Call::Mprotect | Call::PkeyMprotect => Some(Self::Protects(enter.args[2])),
+            Call::Madvise if drops(enter.args[2]) => Some(Self::Drops),
+            Call::Madvise if guards(enter.args[2]) => Some(Self::Guards(enter.args[2])),
+            Call::Madvise => Some(Self::Asks),
+            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Msync => Some(Self::Asks),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the order of the two makes no difference.
+    fn commutes_with(self, other: Self) -> bool {
+        use Effect::{Asks, Drops, Guards, Maps, Protects, Unmaps};
+        match (self, other) {
+            (Maps, _) | (_, Maps) => false,
+            (Unmaps, Unmaps) => true,
+            (Unmaps, _) | (_, Unmaps) => false,
+            (Protects(one), Protects(two)) | (Guards(one), Guards(two)) => one == two,
+            (Guards(_), Drops | Asks) | (Drops | Asks, Guards(_)) => false,
+            (Protects(_) | Drops | Asks | Guards(_), _) => true,
+        }
+    }
+}
+
+/// Returns the ranges that a call reaches, or asked for if it was refused.
+pub fn ranges_of(enter: &CallEnter, result: i64) -> Vec<Range<u64>> {
+    let [start, len, third, fourth, fifth, _] = enter.args;
+    let ranges = match enter.call {
+        Call::Mmap if !is_error(result) => vec![span(result as u64, len)],
+        Call::Mmap if MapFlags::from_bits_retain(fourth).contains(MapFlags::FIXED) => vec![span(start, len)],
+        Call::Mmap => Vec::new(),
+        Call::Mremap if !is_error(result) => vec![span(start, len), span(result as u64, third)],
+        Call::Mremap if RemapFlags::from_bits_retain(fourth).contains(RemapFlags::FIXED) => {
+            vec![span(start, len), span(fifth, third)]
+        }
+        _ if Effect::of(enter).is_some() => vec![span(start, len)],
+        _ => Vec::new(),
+    };
+    ranges.into_iter().filter(|range| range.start < range.end).collect()
+}
+
+/// Returns what a call gets that takes whatever room is free.
+fn room_of(enter: &CallEnter, result: i64) -> Option<Range<u64>> {
+    let [_, len, third, flags, ..] = enter.args;
+    match enter.call {
+        _ if is_error(result) => None,
+        Call::Mmap if !MapFlags::from_bits_retain(flags).contains(MapFlags::FIXED) => Some(span(result as u64, len)),
+        Call::Mremap if !RemapFlags::from_bits_retain(flags).contains(RemapFlags::FIXED) => {
+            Some(span(result as u64, third))
+        }
+        _ => None,
+    }
+}
+
+impl Scout<'_> {
+    /// Finds the calls that meet.
+    pub(super) fn contests(&self) -> RangesByEvent {
+        let mut enters: Vec<EventIndex> = self.windows.calls.keys().copied().filter(|&e| self.is_shared(e)).collect();
+        enters.sort_unstable();
+        let mut open = UnderWay::new(self.trace, self.space_users, |event| self.call_end_ns(event));
+        let mut contests = RangesByEvent::default();
+        for enter in enters {
+            let others: Vec<EventIndex> = open.at(enter).collect();
+            for other in others {
+                for range in self.contested(enter, other) {
+                    contests.entry(enter).or_default().push(range.clone());
+                    contests.entry(other).or_default().push(range);
+                }
+            }
+        }
+        contests
+    }
+
+    fn contested(&self, one: EventIndex, other: EventIndex) -> Vec<Range<u64>> {
+        let known = |event: EventIndex| {
+            let enter = self.enter(event)?;
+            Some((enter, self.windows.calls.get(&event)?.result.unwrap_or_default(), Effect::of(&enter)?))
+        };
+        let Some(((one, one_result, effect), (other, other_result, others))) = known(one).zip(known(other)) else {
+            return Vec::new();
+        };
+        if effect.commutes_with(others) {
+            return Vec::new();
+        }
+        // Who got free room came behind whoever had it, and before whoever was told of it.
+        let rooms = [room_of(&one, one_result), room_of(&other, other_result)];
+        let is_in = |range: &Range<u64>, room: &Range<u64>| room.start <= range.start && range.end <= room.end;
+        let is_room = |range: &Range<u64>| rooms.iter().flatten().any(|room| is_in(range, room));
+        let (ones, others) = (ranges_of(&one, one_result), ranges_of(&other, other_result));
+        let pairs = ones.iter().flat_map(|a| others.iter().map(move |b| a.start.max(b.start)..a.end.min(b.end)));
+        pairs.filter(|range| range.start < range.end && !is_room(range)).collect()
+    }
+
+    /// Returns whether a call beside a fork leaves open what the child has mapped, and not only which pages are there.
+    pub(super) fn changes_areas(&self, enter: &CallEnter) -> bool {
+        !matches!(Effect::of(enter), None | Some(Effect::Drops | Effect::Asks))
+    }
+}
