@@ -6,6 +6,7 @@ use crate::error::CallError;
 use crate::instance::Vm;
 use crate::limits::{Limits, PlacementPolicy, Privileges};
 use crate::space::quantity::{NR_QUANTITIES, Quantity};
+use crate::space::ranges::Additions;
 use crate::space::{Backing, MapRequest, Placement, Populate, SpaceRef};
 use crate::{AddressRange, AreaFlags, Guest, PAGE, VirtAddr, check};
 use faultless_phys::{Memory, Options};
@@ -217,6 +218,29 @@ fn locked_memory_is_mapped_with_a_part_and_lost_locks_lower_its_limit() {
     let free = Limits { privileges: Privileges::UNLIMITED_LOCKS, ..limits };
     let lock_all = |space: &TestedSpace<'_>| map(space, at(1, 0), 40, AreaFlags::LOCKED);
     in_turn(free, &[(1, &lock_all)]);
+}
+
+#[test]
+fn a_purse_serves_no_claim_while_more_is_charged_than_the_limit_allows() {
+    const LIMIT: u64 = 1 << 30;
+    let claim = |space: &TestedSpace<'_>| {
+        map(space, at(1, 0), 1, AreaFlags::empty());
+        let row = space.row().expect("mappings are spread");
+        let added = Additions { areas: 1, bytes: PAGE, locked_bytes: 0 };
+        let is_granted = || space.claim_credits(&row, &added);
+        assert!(is_granted());
+        let charged = &row.charged[Quantity::Bytes as usize];
+        let before = charged.load(Ordering::Relaxed);
+        // As who has everything may leave it.
+        charged.store(LIMIT + PAGE, Ordering::Relaxed);
+        space.note_over();
+        assert!(row.may_be_over(Quantity::Bytes) && row.purses.of(1).has_all(added.by_quantity()));
+        assert!(!is_granted(), "though the purse has as much");
+        charged.store(before, Ordering::Relaxed);
+        space.note_over();
+        assert!(is_granted());
+    };
+    in_turn(Limits { address_space_bytes: LIMIT, ..spread() }, &[(1, &claim)]);
 }
 
 #[test]
