@@ -17,7 +17,7 @@ use faultless_trace::{Call, CallEnter};
 use super::decode::is_error;
 use super::ids::EventIndex;
 use super::under_way::UnderWay;
-use super::windows::{RangesByEvent, Scout, drops, guards, span};
+use super::windows::{RangesByEvent, Scout, drops, guards, needs_room, span};
 
 /// What a call does to its ranges, as far as it matters in which order it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,15 +83,8 @@ pub fn ranges_of(enter: &CallEnter, result: i64) -> Vec<Range<u64>> {
 
 /// Returns what a call gets that takes whatever room is free.
 fn room_of(enter: &CallEnter, result: i64) -> Option<Range<u64>> {
-    let [_, len, third, flags, ..] = enter.args;
-    match enter.call {
-        _ if is_error(result) => None,
-        Call::Mmap if !MapFlags::from_bits_retain(flags).contains(MapFlags::FIXED) => Some(span(result as u64, len)),
-        Call::Mremap if !RemapFlags::from_bits_retain(flags).contains(RemapFlags::FIXED) => {
-            Some(span(result as u64, third))
-        }
-        _ => None,
-    }
+    // The last of its ranges is where the memory is behind it.
+    ranges_of(enter, result).pop().filter(|_| needs_room(enter) && !is_error(result))
 }
 
 impl Scout<'_> {

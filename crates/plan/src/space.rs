@@ -333,9 +333,8 @@ impl Space {
     fn install_guards(&mut self, range: &Range<u64>, now: u32) {
         self.drop_pages(range);
         self.regions.change(range.clone(), |region| region.has_root |= region.is_private_anonymous());
-        let guarded: Vec<Range<u64>> = self.regions.overlapping(range.clone()).map(|r| r.start..r.end).collect();
-        for mapped in guarded {
-            let (start, end) = (mapped.start.max(range.start), mapped.end.min(range.end));
+        for region in self.regions.overlapping(range.clone()) {
+            let (start, end) = (region.start.max(range.start), region.end.min(range.end));
             self.pages.update(start / PAGE..end / PAGE, |page| {
                 *page = Page { content: Content::Guard, since: now, ..Page::default() };
             });

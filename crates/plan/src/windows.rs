@@ -74,7 +74,7 @@ pub struct Windows {
     /// Exits without an enter; only where records were lost.
     pub orphans: Vec<EventIndex>,
     /// By exit's event: the enter's.
-    pub(super) enter_of: FxHashMap<EventIndex, EventIndex>,
+    enter_of: FxHashMap<EventIndex, EventIndex>,
     /// Events without a certain order.
     pub uncertain: Bits,
     /// Where a call of another thread beside a fork makes pages come or go: by the fork's event and the call's enter.
@@ -237,6 +237,15 @@ pub fn guards(advice: u64) -> bool {
     matches!(advice_of(advice as u32), Some(Advice::GuardInstall | Advice::GuardRemove))
 }
 
+/// Returns whether a call takes whatever room is free, if it needs any.
+pub fn needs_room(enter: &CallEnter) -> bool {
+    match enter.call {
+        Call::Mmap => !MapFlags::from_bits_retain(enter.args[3]).contains(MapFlags::FIXED),
+        Call::Mremap => !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::FIXED),
+        _ => false,
+    }
+}
+
 /// Returns whether the advice makes pages.
 pub fn fills(advice: u64) -> bool {
     matches!(advice_of(advice as u32), Some(Advice::PopulateRead | Advice::PopulateWrite))
@@ -328,12 +337,7 @@ impl<'a> Scout<'a> {
     /// Returns what other threads unmapped in the window of a call that needs free room and got some there, or within
     /// the clock error before it, each with the event at which it began.
     fn taken_for(&self, enter: &CallEnter, window: &Range<EventIndex>, reach: &Reach) -> Vec<(EventIndex, Range<u64>)> {
-        let needs_room = match enter.call {
-            Call::Mmap => !MapFlags::from_bits_retain(enter.args[3]).contains(MapFlags::FIXED),
-            Call::Mremap => !RemapFlags::from_bits_retain(enter.args[3]).contains(RemapFlags::FIXED),
-            _ => false,
-        };
-        if !needs_room || reach.gives.is_empty() {
+        if !needs_room(enter) || reach.gives.is_empty() {
             return Vec::new();
         }
         let thread = self.thread(window.start);
@@ -444,12 +448,12 @@ impl<'a> Scout<'a> {
     }
 
     /// Returns the first event within the clock error before one.
-    pub(super) fn first_near(&self, event: EventIndex) -> EventIndex {
+    fn first_near(&self, event: EventIndex) -> EventIndex {
         self.near(event, Direction::Back).last().unwrap_or(event)
     }
 
     /// Returns the last event within the clock error behind one.
-    pub(super) fn last_near(&self, event: EventIndex) -> EventIndex {
+    fn last_near(&self, event: EventIndex) -> EventIndex {
         self.near(event, Direction::Forth).last().unwrap_or(event)
     }
 
