@@ -20,6 +20,11 @@ fn replays_cleanly(name: &str) {
         return;
     }
     place.record_ok(&[], &[program.to_str().unwrap()]);
+    finds_nothing(&place, name);
+}
+
+/// Replays the recording of a place under all designs.
+fn finds_nothing(place: &Place, name: &str) {
     let designs: Vec<&str> = design_lines().map(|line| line.name).collect();
     let output =
         faultless().args(["replay", "-r", "1", "--design", &designs.join(",")]).arg(place.trace()).output().unwrap();
@@ -73,6 +78,19 @@ fn memory_that_other_threads_change_beside_forks() {
 #[test]
 fn areas_that_are_cut_after_a_neighbour_mapped_their_pages() {
     replays_cleanly("windows");
+}
+
+#[test]
+fn calls_at_random() {
+    if !has_tracepoints() {
+        return;
+    }
+    let place = Place::new("atrandom");
+    let program = place.compile("atrandom");
+    for seed in ["1", "2", "3", "4"] {
+        place.record_ok(&[], &[program.to_str().unwrap(), seed, "1500"]);
+        finds_nothing(&place, &format!("atrandom {seed}"));
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::edges::Wait;
+use super::ids::{EventIndex, NONE};
 use super::regions::{PAGE, Region};
 
 /// Pages that one page table maps.
@@ -110,6 +111,8 @@ pub struct Cover {
     pub call: Option<Wait>,
     /// When it was, in the plan's count of steps.
     pub now: u32,
+    /// The fault's event; none if the kernel made it.
+    pub event: EventIndex,
 }
 
 impl Cover {
@@ -156,7 +159,7 @@ impl Around {
         for number in tables_of(&reached) {
             let table = number * TABLE_PAGES..(number + 1) * TABLE_PAGES;
             let pages = reached.start.max(table.start)..reached.end.min(table.end);
-            self.cover(Cover { pages, step: None, call: None, now }, area);
+            self.cover(Cover { pages, step: None, call: None, now, event: NONE }, area);
         }
     }
 
@@ -179,6 +182,14 @@ impl Around {
     /// it came after that.
     pub fn last_over(&self, page: u64) -> Option<&Cover> {
         self.covers.get(&(page / TABLE_PAGES))?.iter().rfind(|cover| cover.pages.contains(&page))
+    }
+
+    /// Returns what faults behind an event may have mapped of the tables of some addresses.
+    pub fn covered_since(&self, addresses: &Range<u64>, event: EventIndex) -> Vec<Range<u64>> {
+        let tables = tables_of(&(addresses.start / PAGE..addresses.end.div_ceil(PAGE)));
+        let covers = self.covers.range(tables).flat_map(|(_, covers)| covers);
+        let since = covers.filter(|cover| cover.event != NONE && cover.event > event);
+        since.map(|cover| cover.pages.start * PAGE..cover.pages.end * PAGE).collect()
     }
 
     /// Returns whether a fault beside a page of `region` may have mapped it.
@@ -231,7 +242,7 @@ impl Around {
 
 #[cfg(test)]
 mod tests {
-    use super::super::regions::{Backing, Sharing, Traits};
+    use super::super::regions::{Backing, Root, Sharing, Traits};
     use super::*;
     use faultless_abi::Prot;
 
@@ -243,7 +254,7 @@ mod tests {
             backing: Backing::Object { object: 0, offset: 0, sharing: Sharing::Private },
             traits: Traits::empty(),
             fresh_since: 0,
-            has_root: false,
+            root: Root::Absent,
         }
     }
 
@@ -269,7 +280,7 @@ mod tests {
     fn cover_is_cleared_moved_and_lost_where_a_fork_left_tables_out() {
         let (region, mut around) = (area(0..2048), Around::default());
         let step = |now| Wait { thread: 0, step: now };
-        let cover = |pages: Range<u64>, now| Cover { pages, step: Some(step(now)), call: None, now };
+        let cover = |pages: Range<u64>, now| Cover { pages, step: Some(step(now)), call: None, now, event: now };
         around.cover(cover(500..512, 1), &region);
         around.cover(cover(512..520, 2), &region);
         assert_eq!(around.last_over(505), Some(&cover(500..512, 1)));

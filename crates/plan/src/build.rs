@@ -8,7 +8,8 @@ use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
 use faultless_trace::{Event, EventKind, ThreadIndex, Trace};
-use rustc_hash::FxHashSet;
+use rangemap::RangeSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::around::Span;
 use super::contents::Contents;
@@ -18,6 +19,7 @@ use super::memory_calls::Reason;
 use super::pace::is_pace;
 use super::pending::Pending;
 use super::races::Races;
+use super::regions::PAGE;
 use super::space::Space;
 use super::space_users::SpaceUsers;
 use super::windows::{Moment, Windows, at};
@@ -55,6 +57,8 @@ pub(super) struct Builder<'a> {
     pub(super) surprises: FxHashSet<EventIndex>,
     /// Objects that were mapped where it is not known what is mapped: a store there may have reached another one.
     pub(super) uncertain_objects: FxHashSet<ObjectIndex>,
+    /// Which bytes of objects calls have filled.
+    pub(super) filled_objects: FxHashMap<ObjectIndex, RangeSet<u64>>,
     /// What each thread's steps wait for, in their order.
     awaited: Vec<Vec<Wait>>,
     knowledge: Knowledge,
@@ -89,6 +93,7 @@ impl<'a> Builder<'a> {
             waits: Vec::new(),
             surprises: FxHashSet::default(),
             uncertain_objects: FxHashSet::default(),
+            filled_objects: FxHashMap::default(),
             awaited: vec![Vec::new(); nr_threads],
             knowledge: Knowledge::new(nr_threads),
             work_ns: if options.pace == Pace::Recorded { super::pace::work(trace) } else { Vec::new() },
@@ -245,6 +250,9 @@ impl<'a> Builder<'a> {
         self.skip("clone of a running thread", clones);
         let totals = std::mem::take(&mut self.plan.totals);
         self.plan.totals = Totals { events: self.trace.events.len() as u64, lost: self.trace.header.lost, ..totals };
+        let filled = self.filled_objects.values().flat_map(|filled| filled.iter());
+        let filled_bytes: u64 = filled.map(|bytes| bytes.end - bytes.start).sum();
+        self.plan.demand.object_pages += filled_bytes.div_ceil(PAGE);
         self.plan.demand.object_pages += OBJECT_TABLES * self.plan.objects.len() as u64;
         self.plan.roots = std::mem::take(&mut self.space_users.roots);
         self.plan.surprises = self.surprises.into_iter().collect();

@@ -15,7 +15,7 @@ use super::decode::{Decoded, Recorded, is_error};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
-use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil};
+use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil, page_floor};
 use super::space_users::UserChange;
 use super::windows::span;
 use super::{Action, CallPlan, ObjectPlan};
@@ -100,16 +100,20 @@ impl Builder<'_> {
         let space = self.space_of(place);
         self.pending.note_made(self.trace.events[place as usize].thread, place);
         let window = self.windows.calls[&place];
+        let result = window.result;
+        let is_refused = result.is_some_and(is_error);
         let told = window.mapped.and_then(|event| self.mapped_at(event));
-        let mapped = told.filter(|mapped| tells(mapped, &enter, window.result));
+        let mapped = told.filter(|mapped| tells(mapped, &enter, result));
         let object = self.object_behind(&enter, mapped.as_ref());
         let state = &self.spaces[space as usize];
         let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
         let is_break_rounded = state.is_break_rounded;
+        let first_guard = match enter.call {
+            Call::Madvise | Call::Mlock | Call::Mlock2 if is_refused => state.first_guard(&asked_of(&enter)),
+            _ => None,
+        };
         let max_areas = self.trace.header.limits.max_map_count.unwrap_or(USUAL_AREAS);
-        let result = window.result;
         let is_whole = !self.is_blind && self.windows.orphans.is_empty();
-        let is_refused = result.is_some_and(is_error);
         let is_beside_others = is_refused && self.is_beside_others(place);
         let recorded = Recorded {
             enter,
@@ -118,6 +122,7 @@ impl Builder<'_> {
             told,
             object,
             regions,
+            first_guard,
             locks_future,
             program_break,
             is_break_rounded,
@@ -183,9 +188,8 @@ impl Builder<'_> {
             MemoryCall::Map(_) | MemoryCall::Protect { .. } | MemoryCall::Remap { .. }
         ));
         self.note_object(&call.memory_call);
-        let now = self.now;
         self.doubt_beside_forks(place, space);
-        self.spaces[space as usize].apply(&call.memory_call, result, now);
+        self.follow(place, &call.memory_call, result, &reach);
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
@@ -194,6 +198,24 @@ impl Builder<'_> {
                 state.order.last_break = Some(step);
             }
         }
+    }
+
+    /// Lets the space follow a call. What others' faults made, or mapped beside their own, that may have come before it
+    /// or behind it, may be there afterwards.
+    fn follow(&mut self, place: EventIndex, memory_call: &MemoryCall, result: i64, reach: &[Range<u64>]) {
+        let (space, now) = (self.space_of(place), self.now);
+        let is_shared = self.is_shared(space);
+        let state = &mut self.spaces[space as usize];
+        let touched = self.windows.beside_calls.get(&place).map_or(&[][..], Vec::as_slice);
+        let covered = reach.iter().filter(|_| is_shared).flat_map(|range| state.around.covered_since(range, place));
+        let covered: Vec<_> = covered.chain(touched.iter().cloned()).collect();
+        state.apply(memory_call, result, now);
+        state.cover_tables(covered, now);
+        for (object, bytes) in state.filled.drain(..).filter(|(_, bytes)| !bytes.is_empty()) {
+            self.filled_objects.entry(object).or_default().insert(bytes);
+        }
+        let is_reached = |page: &&Range<u64>| reach.iter().any(|range| range.contains(&page.start));
+        touched.iter().filter(is_reached).for_each(|page| state.leave_open(page));
     }
 
     /// A break's new place depends on the one before, whatever lies between the two.
@@ -380,6 +402,12 @@ fn tells(mapped: &Mapped, enter: &CallEnter, result: Option<i64>) -> bool {
 
 fn is_shared_map(enter: &CallEnter) -> bool {
     enter.call != Call::Mmap || map_flags(enter).is_shared()
+}
+
+/// Returns the pages that a call is about, the first of which it may begin inside.
+fn asked_of(enter: &CallEnter) -> Range<u64> {
+    let [start, len, ..] = enter.args;
+    span(page_floor(start), len.saturating_add(start % PAGE))
 }
 
 fn map_flags(enter: &CallEnter) -> MapFlags {

@@ -17,7 +17,7 @@ use faultless_trace::{Call, CallEnter};
 use super::decode::is_error;
 use super::ids::EventIndex;
 use super::under_way::UnderWay;
-use super::windows::{RangesByEvent, Scout, drops, guards, needs_room, span};
+use super::windows::{RangesByEvent, Scout, drops, fills, guards, needs_room, span};
 
 /// What a call does to its ranges, as far as it matters in which order it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ enum Effect {
     Drops,
     /// It puts guards there, or takes them away.
     Guards(u64),
+    /// It locks memory, or lets it go.
+    Locks(bool),
+    /// It makes pages, if rights and guards let it.
+    Fills,
     /// Its result says what is mapped.
     Asks,
 }
@@ -44,22 +48,28 @@ impl Effect {
             Call::Mprotect | Call::PkeyMprotect => Some(Self::Protects(enter.args[2])),
             Call::Madvise if drops(enter.args[2]) => Some(Self::Drops),
             Call::Madvise if guards(enter.args[2]) => Some(Self::Guards(enter.args[2])),
+            Call::Madvise if fills(enter.args[2]) => Some(Self::Fills),
             Call::Madvise => Some(Self::Asks),
-            Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Msync => Some(Self::Asks),
+            Call::Mlock | Call::Mlock2 | Call::Munlock => Some(Self::Locks(enter.call != Call::Munlock)),
+            Call::Msync => Some(Self::Asks),
             _ => None,
         }
     }
 
     /// Returns whether the order of the two makes no difference.
     fn commutes_with(self, other: Self) -> bool {
-        use Effect::{Asks, Drops, Guards, Maps, Protects, Unmaps};
+        use Effect::{Asks, Drops, Fills, Guards, Locks, Maps, Protects, Unmaps};
         match (self, other) {
             (Maps, _) | (_, Maps) => false,
             (Unmaps, Unmaps) => true,
             (Unmaps, _) | (_, Unmaps) => false,
             (Protects(one), Protects(two)) | (Guards(one), Guards(two)) => one == two,
+            (Locks(one), Locks(two)) => one == two,
             (Guards(_), Drops | Asks) | (Drops | Asks, Guards(_)) => false,
-            (Protects(_) | Drops | Asks | Guards(_), _) => true,
+            // What is locked can't be dropped or guarded; what is barred or guarded can't be filled.
+            (Locks(_), Drops | Guards(_) | Protects(_)) | (Drops | Guards(_) | Protects(_), Locks(_)) => false,
+            (Fills, Drops | Guards(_) | Protects(_)) | (Drops | Guards(_) | Protects(_), Fills) => false,
+            (Protects(_) | Drops | Asks | Guards(_) | Locks(_) | Fills, _) => true,
         }
     }
 }
@@ -128,6 +138,6 @@ impl Scout<'_> {
 
     /// Returns whether a call beside a fork leaves open what the child has mapped, and not only which pages are there.
     pub(super) fn changes_areas(&self, enter: &CallEnter) -> bool {
-        !matches!(Effect::of(enter), None | Some(Effect::Drops | Effect::Asks))
+        !matches!(Effect::of(enter), None | Some(Effect::Drops | Effect::Asks | Effect::Fills | Effect::Locks(_)))
     }
 }

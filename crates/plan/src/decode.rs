@@ -4,13 +4,14 @@
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
 //! mapped at that moment. Which error depends on what is written down here, error by error.
 
-use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, page_lock_of};
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, number_of, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
 use faultless_vm::{Advice, LockAll, PageLock, SyncFlags, USER_END};
 
+use super::advice::refusing;
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
-use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil};
+use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil, page_floor};
 use super::windows::{drops, span};
 
 /// A call as recorded, with what surrounds it.
@@ -27,6 +28,8 @@ pub struct Recorded<'a> {
     pub object: Option<ObjectIndex>,
     /// What is mapped before the call.
     pub regions: &'a Regions,
+    /// The first guard in memory that a refused call would have advised or locked.
+    pub first_guard: Option<u64>,
     /// Whether new mappings are locked.
     pub locks_future: bool,
     /// The space's break, if it is known.
@@ -74,7 +77,7 @@ impl Recorded<'_> {
             Call::Mlock | Call::Mlock2 | Call::Munlock | Call::Mlockall | Call::Munlockall if !is_error => {
                 self.lock(result)
             }
-            Call::Munlock if errno == Some(Errno::ENOMEM) && !self.may_lack_areas() => self.lock(result),
+            Call::Mlock | Call::Mlock2 | Call::Munlock if errno == Some(Errno::ENOMEM) => self.refused_lock(result),
             Call::Mlock
             | Call::Mlock2
             | Call::Munlock
@@ -179,12 +182,6 @@ impl Recorded<'_> {
         !is_done && (self.is_crowded() || adds_right || self.is_beside_others)
     }
 
-    /// Returns whether a munlock may be refused: no limit forbids it, but cutting an area in two needs one more.
-    fn may_lack_areas(&self) -> bool {
-        let [start, len, ..] = self.enter.args;
-        self.is_crowded() || self.is_beside_others || self.has_hole(start, len)
-    }
-
     /// Returns whether the process may have as many areas as it is allowed. Linux merges fewer of them than the plan:
     /// those with names, with pages of different parents.
     fn is_crowded(&self) -> bool {
@@ -224,13 +221,30 @@ impl Recorded<'_> {
         let [start, len, advice, ..] = self.enter.args;
         match Errno::of_result(result) {
             Some(Errno::ENOMEM) if !self.has_hole(start, len) && self.may_lack_memory(advice) => imposed(Reason::Limit),
-            Some(Errno::EINVAL) if is_well_formed(start, len) => imposed(Reason::Device),
-            Some(Errno::ENOMEM | Errno::EINVAL) => {
-                (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result))
-            }
-            _ if is_error(result) => imposed(Reason::Device),
-            _ => (MemoryCall::Advise { start, len, advice }, Verdict::Compared(result)),
+            Some(Errno::ENOMEM) | None => (self.advise(len), Verdict::Compared(result)),
+            Some(Errno::EINVAL) if !is_well_formed(start, len) => (self.advise(len), Verdict::Compared(result)),
+            Some(_) => self.refused_advice(),
         }
+    }
+
+    /// A replay takes the advice about what lies before the area that refused it.
+    fn refused_advice(&self) -> Decoded {
+        let [start, len, advice, ..] = self.enter.args;
+        let refusing = advice_of(advice as u32).and_then(|kind| refusing(self.regions, span(start, len), kind));
+        if self.result == Some(Errno::EFAULT.raw()) && self.first_guard.is_some() {
+            return (self.advise(len), Verdict::Compared(Errno::EFAULT.raw()));
+        }
+        let Some(end) = refusing.filter(|&end| end > start) else { return imposed(Reason::Device) };
+        let result = if self.has_hole(start, end - start) { Errno::ENOMEM.raw() } else { 0 };
+        (self.advise(end - start), Verdict::Compared(result))
+    }
+
+    /// What advice removes from a file stays in a replay's, which holds what is expected of it.
+    fn advise(&self, len: u64) -> MemoryCall {
+        let [start, _, advice, ..] = self.enter.args;
+        let is_remove = advice_of(advice as u32) == Some(Advice::Remove);
+        let kept = number_of(Advice::DontNeed).filter(|_| is_remove).map_or(advice, u64::from);
+        MemoryCall::Advise { start, len, advice: kept }
     }
 
     /// Returns whether advice may be refused for want of memory though all of the range is mapped. Where an area can't
@@ -261,6 +275,8 @@ impl Recorded<'_> {
         let [start, len, ..] = self.enter.args;
         match Errno::of_result(result) {
             None if self.writes_back() => (MemoryCall::WriteBack { start, len }, Verdict::Compared(result)),
+            // madvise, which a replay asks with, takes a range that wraps around for invalid.
+            Some(Errno::ENOMEM) if start.checked_add(len).is_none() => imposed(Reason::Device),
             None | Some(Errno::ENOMEM) => (MemoryCall::Ask { start, len }, Verdict::Compared(result)),
             Some(Errno::EINVAL) if !start.is_multiple_of(PAGE) => {
                 (MemoryCall::Ask { start, len }, Verdict::Compared(result))
@@ -275,23 +291,45 @@ impl Recorded<'_> {
         self.enter.call == Call::Msync && SyncFlags::from_bits_retain(flags).contains(SyncFlags::SYNC)
     }
 
-    /// Locking a page when it comes, instead of now, needs nothing of a replay.
+    /// Where a hole refuses it, or pages to lock that nobody may access or that are guarded, what lies before is
+    /// locked, or let go. A limit refuses all of it.
+    fn refused_lock(&self, result: i64) -> Decoded {
+        let [start, len, ..] = self.enter.args;
+        let range = span(page_floor(start), len.saturating_add(start % PAGE));
+        let is_unlock = self.enter.call == Call::Munlock;
+        let is_barred = !is_unlock && (self.first_guard.is_some() || self.regions.first_barred(&range).is_some());
+        let is_for_map = is_barred || self.regions.first_hole(range).is_some();
+        // No limit forbids munlock, but cutting an area in two needs one more.
+        let may_lack_areas = self.is_crowded() || self.is_beside_others;
+        match self.lock(result) {
+            (memory_call, _) if is_for_map && may_lack_areas => (memory_call, Verdict::Either(result)),
+            decoded if is_for_map || is_unlock && !may_lack_areas => decoded,
+            _ => imposed(Reason::Limit),
+        }
+    }
+
     fn lock(&self, result: i64) -> Decoded {
         let [start, len, flags, ..] = self.enter.args;
-        let memory_call = match self.enter.call {
-            Call::Mlock2 if page_lock_of(flags as u32) == Some(PageLock::LockOnFault) => MemoryCall::Nothing,
-            Call::Mlockall if !locks_now(start) => MemoryCall::Nothing,
-            Call::Mlockall | Call::Munlockall => MemoryCall::LockAll { is_locked: self.enter.call == Call::Mlockall },
+        let on_fault = match self.enter.call {
+            Call::Mlock2 => page_lock_of(flags as u32) == Some(PageLock::LockOnFault),
+            Call::Mlockall => LockAll::from_bits_truncate(start as u32).contains(LockAll::ON_FAULT),
+            _ => false,
+        };
+        let lock = match self.enter.call {
+            Call::Munlock | Call::Munlockall => PageLock::Unlock,
+            _ if on_fault => PageLock::LockOnFault,
+            _ => PageLock::Lock,
+        };
+        let verdict = Verdict::Compared(result);
+        match self.enter.call {
+            Call::Mlockall if !LockAll::from_bits_truncate(start as u32).contains(LockAll::CURRENT) => {
+                imposed(Reason::Limit)
+            }
+            Call::Mlockall | Call::Munlockall => (MemoryCall::LockAll { lock }, verdict),
             // As Linux rounds it: a length that wraps around is none.
-            _ if is_wrapped(start, len) => return (MemoryCall::Nothing, Verdict::Compared(result)),
-            call => MemoryCall::Lock { start, len, is_locked: call != Call::Munlock },
-        };
-        let verdict = if memory_call == MemoryCall::Nothing {
-            Verdict::Imposed(Reason::Limit)
-        } else {
-            Verdict::Compared(result)
-        };
-        (memory_call, verdict)
+            _ if is_wrapped(start, len) => (MemoryCall::Nothing, verdict),
+            _ => (MemoryCall::Lock { start, len, lock }, verdict),
+        }
     }
 
     fn attach(&self, result: i64) -> Decoded {
@@ -392,7 +430,8 @@ pub fn locks_now(flags: u64) -> bool {
     flags.contains(LockAll::CURRENT) && !flags.contains(LockAll::ON_FAULT)
 }
 
-fn is_well_formed(start: u64, len: u64) -> bool {
+/// Returns whether Linux looks at what is mapped there before it refuses advice.
+pub fn is_well_formed(start: u64, len: u64) -> bool {
     start.is_multiple_of(PAGE) && start.checked_add(len).is_some()
 }
 

@@ -4,6 +4,8 @@
 //! The rules of [`super::classes`], one function each. A fault is strict if it has no class, its page is of 4 KiB, the
 //! kernel had no known reason to take it, what it holds is known, and the recording saw everything.
 
+use std::iter;
+
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
 use super::around::Cover;
@@ -13,7 +15,7 @@ use super::contents::{ObjectPage, Stored};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::pages::{Content, Page};
-use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_floor};
+use super::regions::{Backing, PAGE, Region, Root, Sharing, Traits, page_floor};
 use super::space::{AddressState, Space, copies_on_write, filled};
 use super::{Action, Before, ObjectPlan, Outcome, Touch};
 
@@ -485,14 +487,18 @@ impl Builder<'_> {
             let page = context.fault.address / PAGE;
             let space = &self.spaces[context.space as usize];
             let area = space.area_of(&region, &(page..page + 1));
-            (Cover { pages: space.around.reach(page, &area), step: Some(step), call, now }, area)
+            let pages = space.around.reach(page, &area);
+            (Cover { pages, step: Some(step), call, now, event: context.place }, area)
         });
         let space = &mut self.spaces[context.space as usize];
         if !context.page.content.is_mapped() && page.content.is_mapped() {
             space.resident.add(1);
         }
         if page.content == Content::Own && page.since == now {
-            space.regions.give_root(context.fault.address);
+            space.resident.made += 1;
+            let is_uncertain = self.windows.uncertain.contains(context.place);
+            let root = if is_uncertain { Root::Uncertain } else { Root::Present };
+            space.regions.give_root(context.fault.address, root);
         }
         space.pages.set(context.fault.address / PAGE, page);
         if let Some((cover, area)) = around {
@@ -500,6 +506,10 @@ impl Builder<'_> {
         }
         if is_shared {
             space.order.note(step);
+            if self.windows.uncertain.contains(context.place) {
+                let start = page_floor(context.fault.address);
+                space.cover_tables(iter::once(start..start + PAGE), now);
+            }
         }
         if page.content == Content::Object && context.page.content == Content::Absent {
             self.plan.demand.object_pages += 1;
@@ -536,8 +546,9 @@ impl Builder<'_> {
             ..context.page
         };
         let Some(region) = context.region.filter(|_| context.is_allowed()) else {
-            // What is refused makes nothing, and leaves what is not known.
-            return Page { is_doubtful: is_doubtful || context.page.is_doubtful, ..noted };
+            // What is refused makes nothing, and leaves what is not known: a page that is there, and maybe not here.
+            let is_around = class == Some(Class::FaultAround);
+            return Page { is_doubtful: is_doubtful || is_around || context.page.is_doubtful, ..noted };
         };
         let is_own = context.is_write() && copies_on_write(&region);
         let content = filled(context.page.content, region.backing, is_own);

@@ -25,7 +25,7 @@ use faultless_abi::{MapFlags, Prot, number_of};
 use faultless_trace::{
     Access, Area, CallEnter, Event, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex, Trace,
 };
-use faultless_vm::Advice;
+use faultless_vm::{Advice, PageLock};
 use rustc_hash::FxHashSet;
 
 use super::Action;
@@ -36,7 +36,7 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page};
-use super::regions::{Backing, PAGE, Region, Traits, page_floor};
+use super::regions::{Backing, PAGE, Region, Root, Traits, page_floor};
 use super::space::{AddressState, Space, copies_on_write, filled};
 use super::space_users::UserChange;
 pub use super::steps::Restoration;
@@ -180,7 +180,7 @@ impl Builder<'_> {
         let is_own = fault.access() == Access::Write && copies_on_write(&region);
         let content = filled(page.content, region.backing, is_own);
         if is_own {
-            state.regions.give_root(fault.address);
+            state.regions.give_root(fault.address, Root::Present);
         }
         let since = self.now;
         state.pages.set(
@@ -324,6 +324,7 @@ impl Builder<'_> {
         state.regions.change(0..u64::MAX, |region| region.fresh_since = 0);
         state.forked_at = 0;
         state.resident.add(own);
+        state.resident.made += own;
         self.plan.demand.object_pages += of_objects;
     }
 
@@ -366,7 +367,7 @@ fn restore_region(state: &Space, region: &Region, memory_calls: &mut Vec<MemoryC
     let present = runs.iter().filter(|(_, content)| content.is_mapped());
     let nr_present: u64 = present.map(|(range, _)| range.end - range.start).sum();
     if region.traits.contains(Traits::LOCKED) && nr_present == len {
-        memory_calls.push(MemoryCall::Lock { start, len, is_locked: true });
+        memory_calls.push(MemoryCall::Lock { start, len, lock: PageLock::Lock });
     }
 }
 
@@ -420,7 +421,8 @@ fn region_of(area: &Area, files: &[faultless_trace::File]) -> Region {
     let backing = backing_on(file, area.file_offset, is_set(Area::SHARED));
     let prot = Prot::from_bits_retain(area.prot.into()) & Prot::RIGHTS;
     let has_root = area.runs.iter().any(|run| matches!(run.state, PageState::Own | PageState::Guard));
-    Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, has_root }
+    let root = if has_root { Root::Present } else { Root::Absent };
+    Region { start: area.start, end: area.end, prot, backing, traits, fresh_since: 0, root }
 }
 
 /// Returns a page that stood before the first event. What its entry allows is not known; a guard allows nothing.
@@ -451,6 +453,6 @@ fn unseen(range: Range<u64>) -> Region {
         backing: Backing::Anonymous,
         traits: Traits::ACCOUNTED,
         fresh_since: 0,
-        has_root: true,
+        root: Root::Present,
     }
 }

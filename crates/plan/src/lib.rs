@@ -13,10 +13,12 @@
 //! `under_way` and `beside_forks` where the order of events is not certain; [`regions`], [`pages`] and [`around`] what
 //! is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold; [`processes`] says who
 //! is who in a trace, and picks out some; [`inherited`] what stood before the first event; [`decode`] what a call
-//! does; [`classes`] what may differ; [`edges`] who waits for whom; [`files`] adds calls that a recording lacks.
+//! does, and `advice` where one stops that is refused; [`classes`] what may differ; [`edges`] who waits for whom;
+//! [`files`] adds calls that a recording lacks.
 
 #![deny(unsafe_code)]
 
+mod advice;
 pub mod around;
 mod beside_forks;
 mod build;

@@ -40,10 +40,14 @@ impl Builder<'_> {
         self.begin(child, space, step, is_vfork);
     }
 
-    /// Doubts the pages of a space that calls beside forks make come or go.
+    /// Doubts the pages of a space that calls beside forks make come or go, and those of their neighbours: an area that
+    /// is joined with one that has a root is copied as that is.
     pub(super) fn doubt_beside_forks(&mut self, event: EventIndex, space: SpaceIndex) {
-        let reached = self.windows.beside_forks.get(&event);
-        reached.into_iter().flatten().for_each(|range| self.spaces[space as usize].doubt(range));
+        let (reached, space) = (self.windows.beside_forks.get(&event), &mut self.spaces[space as usize]);
+        for range in reached.into_iter().flatten() {
+            let widened = space.regions.with_neighbours(range);
+            space.doubt(&widened);
+        }
     }
 
     fn spawn(&mut self, place: EventIndex, child: ThreadIndex, is_vfork: bool) {
@@ -97,6 +101,7 @@ impl Builder<'_> {
         let blocks = state.pages.nr_blocks();
         let demand = &mut self.plan.demand;
         demand.own_pages += state.resident.peak;
+        demand.made_pages += state.resident.made;
         demand.table_pages += table_pages(blocks);
     }
 

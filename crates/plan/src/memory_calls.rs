@@ -6,6 +6,7 @@
 
 use super::regions::Backing;
 use faultless_abi::{MapFlags, Prot, RemapFlags};
+use faultless_vm::PageLock;
 
 /// What a replay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +68,12 @@ pub enum MemoryCall {
         /// As it was asked for.
         len: u64,
         /// Which.
-        is_locked: bool,
+        lock: PageLock,
     },
     /// Locks all that is mapped, or lets it go.
     LockAll {
         /// Which.
-        is_locked: bool,
+        lock: PageLock,
     },
     /// Asks about a range, changing nothing: only that it is mapped decides.
     Ask {

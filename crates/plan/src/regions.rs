@@ -56,12 +56,16 @@ bitflags! {
         const ACCOUNTED = 1 << 9;
         /// No memory is set aside for it (`MAP_NORESERVE`).
         const NO_RESERVE = 1 << 10;
+        /// It is locked, and its pages are so when they come (`MLOCK_ONFAULT`).
+        const ON_FAULT = 1 << 11;
     }
 }
 
 impl Traits {
     /// What is known of pages alone: Linux cuts no area for it.
     const OF_PAGES: Traits = Traits::FILLED.union(Traits::RECLAIMABLE);
+    /// All that locking memory sets.
+    pub const LOCKS: Traits = Traits::LOCKED.union(Traits::ON_FAULT);
 }
 
 /// Whether writes go to the object or to a copy.
@@ -121,8 +125,21 @@ pub struct Region {
     pub traits: Traits,
     /// Pages whose last fault is older than this step are not there: a fork left them out.
     pub fresh_since: u32,
-    /// Whether a store has made pages of its own here, so that a fork copies its tables.
-    pub has_root: bool,
+    /// Whether a store has made pages of its own here, or guards were put there, so that a fork copies its tables.
+    pub root: Root,
+}
+
+/// Whether an area has a reverse-map root, or guards, which count as much at a fork; one that is joined with another
+/// has what either has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Root {
+    /// It has none.
+    #[default]
+    Absent,
+    /// A store gave it one that may have come later, or met another area.
+    Uncertain,
+    /// It has one.
+    Present,
 }
 
 impl Region {
@@ -147,7 +164,7 @@ impl Region {
     /// Returns whether `next` is more of the same; as in Linux a root spreads to the neighbour that has none.
     fn continues_in(&self, next: &Region) -> bool {
         let expected = self.tail_from(self.end);
-        self.end == next.start && *next == Region { end: next.end, has_root: next.has_root, ..expected }
+        self.end == next.start && *next == Region { end: next.end, root: next.root, ..expected }
     }
 
     /// Returns whether Linux has this and `next` in one area.
@@ -171,11 +188,26 @@ impl Regions {
         (address < region.end).then_some(region)
     }
 
-    /// Notes that the region that holds `address` has pages of its own.
-    pub fn give_root(&mut self, address: u64) {
-        if let Some((_, region)) = self.by_start.range_mut(..=address).next_back() {
-            region.has_root |= address < region.end;
-        }
+    /// Notes that the area that holds `address` has pages of its own.
+    pub fn give_root(&mut self, address: u64, root: Root) {
+        let holder = self.by_start.range_mut(..=address).next_back();
+        let Some((_, region)) = holder.filter(|(_, region)| address < region.end && region.root < root) else { return };
+        region.root = root;
+        let start = region.start;
+        self.spread_root(start);
+    }
+
+    /// Gives the area of the region that begins at `start` the root that any of its regions has.
+    fn spread_root(&mut self, start: u64) {
+        let joined = |(one, next): (&Region, &Region)| one.is_one_area_with(next);
+        let below = self.by_start.range(..=start).rev().map(|(_, region)| region);
+        let first = below.clone().skip(1).zip(below).take_while(|&pair| joined(pair)).last();
+        let first = first.map_or(start, |(region, _)| region.start);
+        let above = self.by_start.range(first..).map(|(_, region)| region);
+        let last = above.clone().zip(above.skip(1)).take_while(|&pair| joined(pair)).last();
+        let last = last.map_or(first, |(_, region)| region.start);
+        let root = self.by_start.range(first..=last).map(|(_, region)| region.root).max().unwrap_or_default();
+        self.by_start.range_mut(first..=last).for_each(|(_, region)| region.root = root);
     }
 
     /// Returns the first region that ends after `address`.
@@ -217,6 +249,14 @@ impl Regions {
         self.by_start.values()
     }
 
+    /// Returns a range with the whole of the regions that overlap or touch it.
+    pub fn with_neighbours(&self, range: &Range<u64>) -> Range<u64> {
+        let first = self.find(range.start.saturating_sub(1)).or_else(|| self.find(range.start));
+        let last = self.find(range.end).or_else(|| self.find(range.end.saturating_sub(1)));
+        let (start, end) = (first.map_or(range.start, |first| first.start), last.map_or(range.end, |last| last.end));
+        start.min(range.start)..end.max(range.end)
+    }
+
     /// Returns where the first hole in the range begins, if there is one.
     pub fn first_hole(&self, range: Range<u64>) -> Option<u64> {
         let mut reached = range.start;
@@ -227,6 +267,12 @@ impl Regions {
             reached = region.end;
         }
         (reached < range.end).then_some(reached)
+    }
+
+    /// Returns where the first region in the range begins, or the range inside it, that nobody may access.
+    pub fn first_barred(&self, range: &Range<u64>) -> Option<u64> {
+        let barred = self.overlapping(range.clone()).find(|region| region.prot.is_empty());
+        barred.map(|region| region.start.max(range.start))
     }
 
     /// Maps a region over whatever was there.
@@ -292,7 +338,13 @@ impl Regions {
             self.by_start.range(first..=range.end.max(range.start)).map(|(&start, _)| start).collect();
         let mut kept = starts.drain(..1.min(starts.len())).next();
         for start in starts {
-            kept = Some(self.join(kept.unwrap_or(start), start));
+            let (lower, upper) = (kept.unwrap_or(start), self.join(kept.unwrap_or(start), start));
+            let is_alike = |one: &Region, next: &Region| one.root != next.root && one.is_one_area_with(next);
+            let pair = self.by_start.get(&lower).zip(self.by_start.get(&upper));
+            if pair.is_some_and(|(one, next)| is_alike(one, next)) {
+                self.spread_root(upper);
+            }
+            kept = Some(upper);
         }
     }
 
@@ -305,8 +357,8 @@ impl Regions {
             return upper;
         }
         self.by_start.remove(&upper);
-        let has_root = first.has_root || second.has_root;
-        self.by_start.insert(lower, Region { end: second.end, has_root, ..first });
+        let root = first.root.max(second.root);
+        self.by_start.insert(lower, Region { end: second.end, root, ..first });
         lower
     }
 }
@@ -329,7 +381,7 @@ mod tests {
         let prot = Prot::from_bits_retain(u64::from(letter as u8 - b'a'));
         let backing = Backing::Anonymous;
         let (start, end) = (page * PAGE, (page + 1) * PAGE);
-        Region { start, end, prot, backing, traits: Traits::empty(), fresh_since: 0, has_root: false }
+        Region { start, end, prot, backing, traits: Traits::empty(), fresh_since: 0, root: Root::Absent }
     }
 
     fn draw(regions: &Regions) -> String {

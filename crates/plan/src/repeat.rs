@@ -39,6 +39,7 @@ impl Plan {
         };
         let copies_u64 = copies as u64;
         all.demand.own_pages *= copies_u64;
+        all.demand.made_pages *= copies_u64;
         all.demand.table_pages *= copies_u64;
         all.demand.object_pages *= copies_u64;
         all.demand.areas *= copies_u64;

@@ -4,19 +4,20 @@
 //! After each memory call it holds what Linux's own space held after the recorded call, as far as calls and faults
 //! tell. It never refuses a memory call: the recording has happened.
 
+use std::iter;
 use std::ops::Range;
 
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of};
-use faultless_vm::Advice;
+use faultless_vm::{Advice, PageLock};
 use rangemap::RangeSet;
 
 use super::around::{Around, Span, mapped_by_tables_of};
-use super::decode::is_error;
+use super::decode::{is_error, is_well_formed};
 use super::edges::SpaceOrder;
-use super::ids::{EventIndex, NONE};
+use super::ids::{EventIndex, NONE, ObjectIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page, Pages};
-use super::regions::{Backing, PAGE, Region, Regions, Traits, page_ceil, page_floor};
+use super::regions::{Backing, PAGE, Region, Regions, Root, Traits, page_ceil, page_floor};
 use super::windows::span;
 
 /// Pages that stay free below a region that grows.
@@ -56,6 +57,8 @@ pub struct Space {
     pub awaits_stack: bool,
     /// Mapped pages now, and at most.
     pub resident: Resident,
+    /// Which bytes of objects calls have filled, since somebody took the list.
+    pub filled: Vec<(ObjectIndex, Range<u64>)>,
 }
 
 /// How many pages a space holds.
@@ -64,6 +67,8 @@ pub struct Resident {
     now: u64,
     /// The most so far.
     pub peak: u64,
+    /// How many the space has got of its own, whatever became of them.
+    pub made: u64,
 }
 
 impl Resident {
@@ -75,6 +80,11 @@ impl Resident {
 
     fn remove(&mut self, pages: u64) {
         self.now = self.now.saturating_sub(pages);
+    }
+
+    /// Returns a copy's, which holds what it shares as long as it lives, whatever becomes of the other.
+    fn copied(self) -> Self {
+        Self { peak: self.now, made: 0, ..self }
     }
 }
 
@@ -128,18 +138,34 @@ impl Space {
         match *memory_call {
             MemoryCall::Map(mapping) if !is_error(result) => self.map(&mapping, result as u64, now),
             MemoryCall::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
-            MemoryCall::Protect { start, len, prot } => self.protect(start, len, prot, result),
+            MemoryCall::Protect { start, len, prot } => self.protect(start, len, prot, result, now),
             MemoryCall::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
                 self.remap(span(old, old_len), old_len, span(result as u64, new_len), flags);
             }
-            MemoryCall::Advise { start, len, advice } => self.advise(span(start, len), advice, result, now),
-            MemoryCall::Break { before, .. } => self.set_break(before, result as u64, now),
-            MemoryCall::Lock { start, len, is_locked } => {
-                self.lock(span(page_floor(start), len.saturating_add(start % PAGE)), is_locked, now);
+            MemoryCall::Advise { start, len, advice } if is_well_formed(start, len) => {
+                self.advise(span(start, len), advice, now);
             }
-            MemoryCall::LockAll { is_locked } => self.lock(0..u64::MAX, is_locked, now),
+            MemoryCall::Break { before, .. } => self.set_break(before, result as u64, now),
+            MemoryCall::Lock { start, len, lock } => {
+                let asked = span(page_floor(start), len.saturating_add(start % PAGE));
+                self.lock(asked, lock, now);
+            }
+            MemoryCall::LockAll { lock } => self.lock_all(lock, now),
             MemoryCall::WriteBack { start, len } if result == 0 => self.write_back(&span(start, len)),
             _ => {}
+        }
+    }
+
+    /// Covers all that faults in some ranges may have mapped of objects that are there now, whatever area they met.
+    pub fn cover_tables(&mut self, touched: impl IntoIterator<Item = Range<u64>>, now: u32) {
+        let tables =
+            touched.into_iter().map(|range| mapped_by_tables_of(&(range.start / PAGE..range.end.div_ceil(PAGE))));
+        for table in tables.collect::<RangeSet<u64>>() {
+            let regions: Vec<Region> = self.regions.overlapping(table.clone()).copied().collect();
+            for region in regions.iter().filter(|region| region.backing != Backing::Anonymous) {
+                let pages = region.start.max(table.start) / PAGE..region.end.min(table.end) / PAGE;
+                self.around.cover_filled(pages, false, region, now);
+            }
         }
     }
 
@@ -149,7 +175,7 @@ impl Space {
         let traits = traits_of(mapping);
         let prot = mapping.prot & Prot::RIGHTS;
         let (start, end, backing) = (range.start, range.end, mapping.backing);
-        let region = Region { start, end, prot, backing, traits, fresh_since: 0, has_root: false };
+        let region = Region { start, end, prot, backing, traits, fresh_since: 0, root: Root::Absent };
         self.regions.insert(with_account(region));
         if traits.contains(Traits::FILLED) {
             self.fill(range, Filling::Rights, now);
@@ -169,7 +195,7 @@ impl Space {
     }
 
     /// Changes rights up to the first hole: Linux keeps what it changed before it found one.
-    fn protect(&mut self, start: u64, len: u64, prot: Prot, result: i64) {
+    fn protect(&mut self, start: u64, len: u64, prot: Prot, result: i64, now: u32) {
         let asked = span(start, len);
         let stack = self.regions.find(start).filter(|_| prot.contains(Prot::GROWSDOWN));
         let first = stack.map_or(asked.start, |region| region.start);
@@ -178,9 +204,19 @@ impl Space {
             Some(Errno::ENOMEM) => self.regions.first_hole(asked.clone()).unwrap_or(first),
             _ => return,
         };
-        let prot = prot & Prot::RIGHTS;
-        self.doubt_written_back(&(first..end.max(first)));
-        self.regions.change(first..end.max(first), |region| *region = with_account(Region { prot, ..*region }));
+        let (prot, range) = (prot & Prot::RIGHTS, first..end.max(first));
+        self.doubt_written_back(&range);
+        // Linux makes the pages of locked memory that may be written from now on.
+        let is_made = |region: &&Region| {
+            region.traits & Traits::LOCKS == Traits::LOCKED
+                && !region.backing.is_shared_object()
+                && !region.prot.contains(Prot::WRITE)
+                && prot.contains(Prot::WRITE)
+        };
+        let parts = self.regions.overlapping(range.clone()).filter(is_made);
+        let made: Vec<_> = parts.map(|region| region.start.max(first)..region.end.min(end)).collect();
+        self.regions.change(range, |region| *region = with_account(Region { prot, ..*region }));
+        made.into_iter().for_each(|part| self.fill(part, Filling::Stores, now));
     }
 
     /// Forgets that pages let no store in, as after msync of them.
@@ -199,6 +235,11 @@ impl Space {
     /// Notes that what is known of pages may not be so.
     pub fn doubt(&mut self, range: &Range<u64>) {
         self.change_pages(range, |page| (!page.is_doubtful).then_some(Page { is_doubtful: true, ..*page }));
+    }
+
+    /// Notes that pages may have come, of which nothing is known.
+    pub fn leave_open(&mut self, range: &Range<u64>) {
+        self.pages.update(range.start / PAGE..range.end / PAGE, |page| page.is_doubtful = true);
     }
 
     fn let_stores_in(&mut self, range: &Range<u64>, are_let_in: bool, choose: impl Fn(&Page) -> bool) {
@@ -285,10 +326,7 @@ impl Space {
         }
     }
 
-    fn advise(&mut self, range: Range<u64>, advice: u64, result: i64, now: u32) {
-        if !matches!(Errno::of_result(result), None | Some(Errno::ENOMEM)) {
-            return;
-        }
+    fn advise(&mut self, range: Range<u64>, advice: u64, now: u32) {
         let mark = |regions: &mut Regions, add: Traits, remove: Traits| {
             regions.change(range.clone(), |region| region.traits = (region.traits | add) - remove);
         };
@@ -297,8 +335,8 @@ impl Space {
         match advice {
             Advice::DontNeed | Advice::Remove | Advice::DontNeedLocked => self.discard(&range),
             Advice::WillNeed => mark(&mut self.regions, Traits::FILLED, NONE),
-            Advice::PopulateRead => self.fill(range, Filling::Loads, now),
-            Advice::PopulateWrite => self.fill(range, Filling::Stores, now),
+            Advice::PopulateRead => self.populate(&range, Filling::Loads, now),
+            Advice::PopulateWrite => self.populate(&range, Filling::Stores, now),
             Advice::Free | Advice::Mergeable | Advice::Cold | Advice::PageOut => {
                 mark(&mut self.regions, Traits::RECLAIMABLE, NONE)
             }
@@ -310,6 +348,29 @@ impl Space {
             Advice::GuardRemove => self.remove_guards(&range),
             _ => {}
         }
+    }
+
+    /// Makes pages up to the first hole or guard.
+    fn populate(&mut self, range: &Range<u64>, filling: Filling, now: u32) {
+        let before = self.before_hole(range);
+        let end = self.first_guard(&before).unwrap_or(before.end);
+        self.fill(before.start..end, filling, now);
+    }
+
+    /// Returns the first guarded address of a range.
+    pub fn first_guard(&self, range: &Range<u64>) -> Option<u64> {
+        let mut first = None;
+        self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
+            if page.content == Content::Guard && first.is_none_or(|first| number < first) {
+                first = Some(number);
+            }
+        });
+        first.map(|number| number * PAGE)
+    }
+
+    /// Returns what of a range lies before its first hole.
+    fn before_hole(&self, range: &Range<u64>) -> Range<u64> {
+        range.start..self.regions.first_hole(range.clone()).unwrap_or(range.end)
     }
 
     /// Drops pages as advice does: guards stay, and whether pages with an uncertain fault are gone stays uncertain.
@@ -332,7 +393,10 @@ impl Space {
     /// Puts a guard in place of every page of a range that is mapped.
     fn install_guards(&mut self, range: &Range<u64>, now: u32) {
         self.drop_pages(range);
-        self.regions.change(range.clone(), |region| region.has_root |= region.is_private_anonymous());
+        self.regions.change(range.clone(), |region| {
+            let root = if region.backing.is_shared_object() { Root::Uncertain } else { Root::Present };
+            region.root = region.root.max(root);
+        });
         for region in self.regions.overlapping(range.clone()) {
             let (start, end) = (region.start.max(range.start), region.end.min(range.end));
             self.pages.update(start / PAGE..end / PAGE, |page| {
@@ -363,14 +427,32 @@ impl Space {
         }
     }
 
-    fn lock(&mut self, range: Range<u64>, is_locked: bool, now: u32) {
-        self.regions.change(range.clone(), |region| match is_locked {
-            true => region.traits |= Traits::LOCKED,
-            false => region.traits -= Traits::LOCKED,
-        });
-        if is_locked {
-            self.fill(range, Filling::Rights, now);
+    /// Locks memory: all before the first hole is marked; if there is none, all before the first page that nobody may
+    /// access, or a guard, is filled.
+    fn lock(&mut self, range: Range<u64>, lock: PageLock, now: u32) {
+        let marked = self.before_hole(&range);
+        self.mark_locked(marked.clone(), lock);
+        if lock == PageLock::Lock && marked == range {
+            let barred = [self.regions.first_barred(&range), self.first_guard(&range)].into_iter().flatten().min();
+            self.fill(range.start..barred.unwrap_or(range.end), Filling::Rights, now);
         }
+    }
+
+    /// Locks all that is mapped; what nobody may access is left out, and ends nothing.
+    fn lock_all(&mut self, lock: PageLock, now: u32) {
+        self.mark_locked(0..u64::MAX, lock);
+        if lock == PageLock::Lock {
+            self.fill(0..u64::MAX, Filling::Rights, now);
+        }
+    }
+
+    fn mark_locked(&mut self, range: Range<u64>, lock: PageLock) {
+        let traits = match lock {
+            PageLock::Lock => Traits::LOCKED,
+            PageLock::LockOnFault => Traits::LOCKS,
+            PageLock::Unlock => Traits::empty(),
+        };
+        self.regions.change(range, |region| region.traits = (region.traits - Traits::LOCKS) | traits);
     }
 
     /// Makes the pages that are missing, as the kernel does without a fault.
@@ -394,7 +476,7 @@ impl Space {
         };
         let (is_own, forked_at, fresh_since) =
             (is_store && copies_on_write(region), self.forked_at, region.fresh_since);
-        let mut added = 0;
+        let (mut added, mut made) = (0, 0);
         self.pages.update(part.start / PAGE..part.end / PAGE, |page| {
             let content = if page.since < fresh_since { Content::Absent } else { page.content };
             if content == Content::Guard {
@@ -406,11 +488,17 @@ impl Space {
             let is_copied = is_own && content == Content::Own && page.since <= forked_at;
             if page.content != content || is_copied {
                 page.since = now;
+                made += u64::from(is_own);
             }
         });
         self.resident.add(added);
+        self.resident.made += made;
+        if let (Backing::Object { object, offset, .. }, true) = (region.backing, added > 0) {
+            let first = offset.wrapping_add(part.start - region.start);
+            self.filled.push((object, first..first.saturating_add(part.end - part.start)));
+        }
         if is_own {
-            self.regions.give_root(part.start);
+            self.regions.give_root(part.start, Root::Present);
         } else if added > 0 && region.backing != Backing::Anonymous {
             let pages = part.start / PAGE..part.end / PAGE;
             let area = self.area_of(region, &pages);
@@ -426,15 +514,24 @@ impl Space {
     /// Returns a child's copy at a fork, which is this event; `now` is the count of steps.
     pub fn fork(&mut self, now: u32, event: EventIndex) -> Space {
         (self.forked_at, self.forked_by) = (now, event);
-        let mut child = Space { order: SpaceOrder::default(), resident: Resident::default(), ..self.clone() };
+        let mut child = Space { order: SpaceOrder::default(), resident: self.resident.copied(), ..self.clone() };
         child.regions.retain(|region| {
-            let is_left_out = region.traits.contains(Traits::WIPE_ON_FORK) || !region.has_root;
+            // Of shared memory with guards Linux copies all, and the library the guards.
+            let is_copied = region.root != Root::Absent && !region.backing.is_shared_object();
+            let is_left_out = region.traits.contains(Traits::WIPE_ON_FORK) || !is_copied;
             if is_left_out {
                 region.fresh_since = now;
             }
-            region.traits -= Traits::LOCKED;
+            region.traits -= Traits::LOCKS;
             !region.traits.contains(Traits::DONT_FORK)
         });
+        let uncertain = child.regions.overlapping(0..u64::MAX).filter(|region| region.root == Root::Uncertain);
+        for Region { start, end, backing, .. } in uncertain.copied().collect::<Vec<_>>() {
+            child.doubt(&(start..end));
+            if backing != Backing::Anonymous {
+                child.cover_tables(iter::once(start..end), now);
+            }
+        }
         child
     }
 }
@@ -465,7 +562,7 @@ fn with_account(region: Region) -> Region {
     let is_private = !region.backing.is_shared_object();
     let is_writable = region.prot.contains(Prot::WRITE);
     let is_counted = is_private && is_writable && !region.traits.contains(Traits::NO_RESERVE);
-    let is_given_back = !is_writable && region.backing == Backing::Anonymous && !region.has_root;
+    let is_given_back = !is_writable && region.backing == Backing::Anonymous && region.root == Root::Absent;
     let traits = match (is_counted, is_given_back) {
         (true, _) => region.traits | Traits::ACCOUNTED,
         (false, true) => region.traits - Traits::ACCOUNTED,

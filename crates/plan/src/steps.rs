@@ -259,8 +259,10 @@ pub struct Totals {
 /// What a pass needs at most, whatever the order in which threads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Pages of the spaces' own, each space at its largest.
+    /// Pages of the spaces, each at its largest, with those that it shares with its parent.
     pub own_pages: u64,
+    /// Pages that spaces have got of their own, as if none had ever been given back.
+    pub made_pages: u64,
     /// Frames of page tables.
     pub table_pages: u64,
     /// Pages of objects.
@@ -272,7 +274,7 @@ pub struct Demand {
 impl Demand {
     /// Returns the frames that it needs at most.
     pub fn frames(&self) -> u64 {
-        self.own_pages + self.table_pages + self.object_pages
+        self.own_pages.min(self.made_pages) + self.table_pages + self.object_pages
     }
 
     /// Returns the physical memory that is surely enough.

@@ -26,6 +26,7 @@ use faultless_trace::{Call, CallEnter, EventKind, Fault, ThreadIndex, Trace};
 use faultless_vm::Advice;
 use rustc_hash::FxHashMap;
 
+use super::around::mapped_by_tables_of;
 use super::decode::is_error;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::races::Races;
@@ -77,6 +78,8 @@ pub struct Windows {
     enter_of: FxHashMap<EventIndex, EventIndex>,
     /// Events without a certain order.
     pub uncertain: Bits,
+    /// What faults touched that may come before a call or behind it: by the call's enter.
+    pub beside_calls: RangesByEvent,
     /// Where a call of another thread beside a fork makes pages come or go: by the fork's event and the call's enter.
     pub beside_forks: RangesByEvent,
     /// Where calls of two threads meet, or a fork and a call that changes areas.
@@ -108,15 +111,18 @@ impl Windows {
         let mut windows = Self::default();
         windows.pair(trace);
         let decided = Scout::new(trace, space_users, &windows).decide_all(races);
-        let mut uncertain = Bits::default();
-        for (window, others) in decided {
+        let (mut uncertain, mut beside_calls) = (Bits::default(), RangesByEvent::default());
+        for Decided { window, uncertain: others, touched } in decided {
             others.into_iter().for_each(|event| uncertain.insert(event));
+            if !touched.is_empty() {
+                beside_calls.insert(window.enter, touched);
+            }
             windows.calls.insert(window.enter, window);
         }
         let scout = Scout::new(trace, space_users, &windows);
         let mut contests = scout.contests();
         let beside_forks = scout.doubt_forks(races, &mut uncertain, &mut contests);
-        Self { uncertain, beside_forks, contests, ..windows }
+        Self { uncertain, beside_calls, beside_forks, contests, ..windows }
     }
 
     fn pair(&mut self, trace: &Trace) {
@@ -176,6 +182,8 @@ pub struct Reach {
     pub takes: Range<u64>,
     /// Memory is given, or rights on it.
     pub gives: Range<u64>,
+    /// Pages are made, or made anew: they may be absent for a moment.
+    pub makes: Range<u64>,
 }
 
 impl Reach {
@@ -190,6 +198,7 @@ impl Reach {
             Call::Mprotect | Call::PkeyMprotect => Self::taking(old),
             Call::Madvise if drops(third) || advice_of(third as u32) == Some(Advice::GuardInstall) => Self::taking(old),
             Call::Madvise if advice_of(third as u32) == Some(Advice::GuardRemove) => Self::giving(old),
+            Call::Madvise if fills(third) => Self { makes: old, ..Self::default() },
             _ if is_error(result) => Self::default(),
             Call::Munmap => Self::taking(old),
             Call::Mmap => Self::giving(span(result as u64, len)),
@@ -202,7 +211,7 @@ impl Reach {
     /// What stays where it is, is neither taken nor given.
     fn of_remap(old: Range<u64>, new: Range<u64>) -> Self {
         match (new.start == old.start, new.end < old.end) {
-            (false, _) => Self { takes: old, gives: new },
+            (false, _) => Self { takes: old, gives: new, ..Self::default() },
             (true, true) => Self::taking(new.end..old.end),
             (true, false) => Self::giving(old.end..new.end),
         }
@@ -222,7 +231,15 @@ impl Reach {
     }
 
     fn touches(&self, address: u64) -> bool {
-        self.takes.contains(&address) || self.gives.contains(&address)
+        [&self.takes, &self.gives, &self.makes].into_iter().any(|range| range.contains(&address))
+    }
+
+    /// Returns whether a fault that brings its neighbours may map some of what the call reaches.
+    fn touches_table_of(&self, page: u64) -> bool {
+        let table = mapped_by_tables_of(&(page / PAGE..page / PAGE + 1));
+        [&self.takes, &self.gives, &self.makes]
+            .into_iter()
+            .any(|range| range.start < table.end && table.start < range.end)
     }
 }
 
@@ -265,6 +282,21 @@ struct SoFar {
     moments: FxHashMap<ThreadIndex, Moment>,
 }
 
+/// A call with its moment, and others' faults that may come before it or behind it.
+struct Decided {
+    window: Window,
+    /// Those on its memory, for the sake of which they are uncertain.
+    uncertain: Vec<EventIndex>,
+    /// The pages of these, and of those that may map neighbours there.
+    touched: Vec<Range<u64>>,
+}
+
+impl From<Window> for Decided {
+    fn from(window: Window) -> Self {
+        Self { window, uncertain: Vec::new(), touched: Vec::new() }
+    }
+}
+
 /// Looks at what surrounds a call.
 pub(super) struct Scout<'a> {
     pub(super) trace: &'a Trace,
@@ -277,8 +309,7 @@ impl<'a> Scout<'a> {
         Self { trace, space_users, windows }
     }
 
-    /// Returns every call with its moment, and the faults of others that are uncertain for its sake.
-    fn decide_all(&self, races: &Races<'_>) -> Vec<(Window, Vec<EventIndex>)> {
+    fn decide_all(&self, races: &Races<'_>) -> Vec<Decided> {
         let mut enters: Vec<EventIndex> = self.windows.calls.keys().copied().collect();
         enters.sort_unstable();
         let mut so_far = SoFar::default();
@@ -300,8 +331,8 @@ impl<'a> Scout<'a> {
         window: Window,
         so_far: &mut SoFar,
         under_way: &mut UnderWay<'_, impl Fn(EventIndex) -> Option<u64>>,
-    ) -> (Window, Vec<EventIndex>) {
-        let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return (window, Vec::new()) };
+    ) -> Decided {
+        let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return window.into() };
         let space = self.space_users.space_of[window.enter as usize];
         let result = window.result.unwrap_or_default();
         let reach = Reach::of(&enter, result, so_far.breaks.get(&space).copied());
@@ -315,7 +346,7 @@ impl<'a> Scout<'a> {
             // As below.
             let floor = so_far.moments.get(&self.thread(window.enter)).copied().unwrap_or_default();
             let default = lock.flatten().map_or(default, |moment| moment.max(at(window.enter)).max(floor));
-            return (Window { moment: default, latest: latest.max(default), ..window }, Vec::new());
+            return Window { moment: default, latest: latest.max(default), ..window }.into();
         }
         let others = self.others_inside(window.enter, exit, &reach);
         // Not before the thread's previous call, which may have been moved towards this one.
@@ -326,12 +357,17 @@ impl<'a> Scout<'a> {
         let taken = self.taken_for(&enter, &(window.enter..exit), &reach);
         let uncertain = others.into_iter().filter(|&(event, fault)| !self.is_before(event, &fault, &taken));
         let mut uncertain: Vec<EventIndex> = uncertain.map(|(event, _)| event).collect();
-        let is_reached = |event: EventIndex| match self.trace.events[event as usize].kind {
-            EventKind::Fault(fault) => reach.touches(fault.address),
-            _ => false,
+        let page_of = |event: EventIndex| match self.trace.events[event as usize].kind {
+            EventKind::Fault(fault) => Some(page_floor(fault.address)),
+            _ => None,
         };
-        uncertain.extend(under_way.at(window.enter).filter(|&event| is_reached(event)));
-        (Window { moment, latest: latest.max(moment), ..window }, uncertain)
+        let mut touched: Vec<_> = uncertain.iter().filter_map(|&event| page_of(event)).collect();
+        for (event, page) in under_way.at(window.enter).filter_map(|event| Some((event, page_of(event)?))) {
+            uncertain.extend(reach.touches(page).then_some(event));
+            touched.extend(reach.touches_table_of(page).then_some(page));
+        }
+        let touched = touched.into_iter().map(|page| page..page + PAGE).collect();
+        Decided { window: Window { moment, latest: latest.max(moment), ..window }, uncertain, touched }
     }
 
     /// Returns what other threads unmapped in the window of a call that needs free room and got some there, or within

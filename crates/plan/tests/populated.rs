@@ -146,3 +146,65 @@ fn execs_arguments_are_populated_and_the_stack_below_is_strict() {
     assert_eq!(class(&story, grown), (None, true));
     assert_eq!(planned(&story.done()).totals.outside, 0);
 }
+
+#[test]
+fn what_is_locked_is_filled_when_it_may_be_written() {
+    const NO_MEMORY: i64 = -12;
+    for (locked_pages, expected) in [(2, (Some(Class::Populated), false)), (0, (None, true))] {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, PAGE, 1, 0x22, u64::MAX, 0], HEAP as i64);
+        if locked_pages > 0 {
+            // It meets the hole behind the page, and so fills nothing.
+            story.call(0, Call::Mlock, [HEAP, locked_pages * PAGE, 0, 0, 0, 0], NO_MEMORY);
+        }
+        story.protect(0, HEAP, 1, 3);
+        let fault = story.fault(0, HEAP, WRITE);
+        assert_eq!(class(&story, fault), expected, "{locked_pages} locked");
+    }
+}
+
+#[test]
+fn what_calls_fill_of_objects_needs_memory_once() {
+    let object_pages = |nr_maps: u64, flags: u64| {
+        let mut story = Story::new(1);
+        let file = story.file("/home/x");
+        for nth in 0..nr_maps {
+            let place = HEAP + nth * 64 * PAGE;
+            story.enter(0, Call::Mmap, [0, 32 * PAGE, 3, flags, 3, 0]);
+            let (len_bytes, prot) = (32 * PAGE, 3);
+            let mapped = Mapped { start: place, len_bytes, file_offset: 0, prot, flags: 1, file: Some(file) };
+            story.push(0, EventKind::Mapped(mapped));
+            story.exit(0, Call::Mmap, place as i64);
+        }
+        planned(&story.done()).demand.object_pages
+    };
+    const SHARED: u64 = 1;
+    const POPULATE: u64 = 0x8000;
+    let without = object_pages(1, SHARED);
+    assert_eq!(object_pages(1, SHARED | POPULATE), without + 32);
+    assert_eq!(object_pages(2, SHARED | POPULATE), without + 32, "both map the same pages");
+}
+
+#[test]
+fn a_child_keeps_the_pages_that_its_parent_copies_or_maps_anew() {
+    const CHILDREN: u32 = 10;
+    let needed = |nr_forks: u32| {
+        let mut story = Story::new(CHILDREN + 1);
+        story.map(0, HEAP, 8);
+        for child in 1..=CHILDREN {
+            for page in 0..8 {
+                story.fault(0, HEAP + page * PAGE, WRITE);
+            }
+            if child <= nr_forks {
+                story.clone_task(0, child, 0);
+            }
+            story.unmap(0, HEAP, 8);
+            story.map(0, HEAP, 8);
+        }
+        let demand = planned(&story.done()).demand;
+        demand.own_pages.min(demand.made_pages)
+    };
+    assert_eq!(needed(0), 8, "each time the same memory");
+    assert_eq!(needed(2), 24);
+    assert_eq!(needed(CHILDREN), 80, "so many were ever made");
+}

@@ -465,3 +465,115 @@ fn a_call_that_maps_beside_a_fork_leaves_open_what_the_child_has_mapped() {
     assert_eq!(in_child(true), ((Some(Class::Ambiguous), false), certain));
     assert_eq!(in_child(false), (certain, certain));
 }
+
+#[test]
+fn what_a_load_beside_advice_mapped_around_it_may_be_there() {
+    let store = |is_beside: bool| {
+        let mut story = Story::new(2);
+        let file = story.file("/home/x");
+        story.map_file(0, HEAP, 16, 3, file);
+        story.spawn(0, 1);
+        let args = [HEAP, 16 * PAGE, 4, 0, 0, 0];
+        if is_beside {
+            story.enter(1, Call::Madvise, args);
+        }
+        story.fault(0, HEAP, READ);
+        match is_beside {
+            true => story.exit(1, Call::Madvise, 0),
+            false => story.wait(30 * STEP_NS).call(1, Call::Madvise, args, 0),
+        };
+        let store = story.wait(30 * STEP_NS).fault(0, HEAP + 5 * PAGE, WRITE_PRESENT);
+        class(&story, store)
+    };
+    assert_eq!(store(true), (Some(Class::FaultAround), false));
+    assert_eq!(store(false), (None, true), "it was over before the advice");
+}
+
+#[test]
+fn a_load_that_was_held_up_may_have_mapped_what_was_mapped_meanwhile() {
+    let store = |is_held_up: bool| {
+        let mut story = Story::new(2);
+        story.trace.header.pace = Pace::Stored;
+        let file = story.file("/home/x");
+        story.map(0, HEAP, 16);
+        story.spawn(0, 1);
+        story.fault(1, HEAP, READ);
+        if is_held_up {
+            story.at_once().wait(2_000).push(1, EventKind::SwitchOut(SwitchReason::Blocked));
+        }
+        // Whatever comes between takes what is known of the pages with it.
+        story.unmap(0, HEAP, 16);
+        story.map_file(0, HEAP, 16, 3, file);
+        if is_held_up {
+            story.push(1, EventKind::SwitchIn);
+        }
+        let around = story.wait(30 * STEP_NS).fault(0, HEAP + 5 * PAGE, WRITE_PRESENT);
+        let own = story.fault(0, HEAP, WRITE_PRESENT);
+        (class(&story, around), class(&story, own))
+    };
+    let (around, ambiguous) = ((Some(Class::FaultAround), false), (Some(Class::Ambiguous), false));
+    assert_eq!(store(true), (around, ambiguous));
+    assert_eq!(store(false), ((None, true), (None, true)));
+}
+
+#[test]
+fn a_store_beside_a_fork_leaves_open_whether_the_areas_tables_are_copied() {
+    let missing = |is_beside: bool| {
+        let mut story = Story::new(3);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        if !is_beside {
+            story.fault(1, HEAP + PAGE, WRITE);
+            story.fault(1, HEAP + 2 * PAGE, READ);
+        }
+        story.fault(0, HEAP, READ);
+        if is_beside {
+            story.fault(1, HEAP + PAGE, WRITE);
+        }
+        story.clone_task(0, 2, 0);
+        let missing = story.wait(30 * STEP_NS).fault(2, HEAP, READ);
+        class(&story, missing)
+    };
+    assert_eq!(missing(true), (Some(Class::Ambiguous), false));
+    assert_eq!(missing(false), (None, true), "the store was before the copying, and nothing explains it");
+}
+
+#[test]
+fn a_page_that_another_thread_fills_may_be_absent_for_a_moment() {
+    const POPULATE_WRITE: u64 = 23;
+    let load = |is_beside: bool| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        story.fault(0, HEAP, READ);
+        let args = [HEAP, 4 * PAGE, POPULATE_WRITE, 0, 0, 0];
+        story.wait(30 * STEP_NS).enter(1, Call::Madvise, args);
+        if !is_beside {
+            story.exit(1, Call::Madvise, 0);
+        }
+        let load = story.fault(0, HEAP, READ);
+        if is_beside {
+            story.exit(1, Call::Madvise, 0);
+        }
+        class(&story, load).0
+    };
+    assert_eq!(load(true), Some(Class::Ambiguous));
+    assert_eq!(load(false), Some(Class::Populated));
+}
+
+#[test]
+fn of_shared_memory_with_guards_a_child_may_have_the_pages() {
+    const GUARD_INSTALL: u64 = 102;
+    for (has_guard, expected) in [(true, (Some(Class::Ambiguous), false)), (false, (None, true))] {
+        let mut story = Story::new(2);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x21, u64::MAX, 0], HEAP as i64);
+        if has_guard {
+            story.call(0, Call::Madvise, [HEAP + PAGE, PAGE, GUARD_INSTALL, 0, 0, 0], 0);
+        }
+        story.fault(0, HEAP, WRITE);
+        story.protect(0, HEAP, 4, 1);
+        story.clone_task(0, 1, 0);
+        let refused = story.fault(1, HEAP, WRITE_PRESENT);
+        assert_eq!(class(&story, refused), expected, "{has_guard}");
+    }
+}

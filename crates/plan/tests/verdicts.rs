@@ -9,12 +9,20 @@ use support::{PAGE, Story, planned};
 
 const HEAP: u64 = 0x7f00_0000_0000;
 const NO_MEMORY: i64 = -12;
+const BAD_ADDRESS: i64 = -14;
+const INVALID: i64 = -22;
 const READ: u64 = 1;
 const READ_WRITE: u64 = 3;
 const NORMAL: u64 = 0;
 const DONT_NEED: u64 = 4;
+const FREE: u64 = 8;
 const POPULATE_WRITE: u64 = 23;
 const GUARD_INSTALL: u64 = 102;
+
+/// What happens before the call that is asked about.
+type Before<'a> = &'a dyn Fn(&mut Story) -> u32;
+/// Of how many pages advice is taken, and with what result; nothing if it is left out.
+type Taken = Option<(u64, i64)>;
 
 /// Returns the verdict on a story's only call of a kind.
 fn verdict_on(story: &Story, call: Call) -> Verdict {
@@ -142,4 +150,94 @@ fn a_ring_for_asynchronous_io_is_where_the_kernel_told_of_it() {
     assert_eq!(plan.totals.skipped.len(), 0);
     let outcomes = [load, behind].map(|event| support::touch(&plan, event).outcome);
     assert_eq!(outcomes, [Outcome::Done, Outcome::Refused]);
+}
+
+#[test]
+fn advice_that_an_area_refuses_is_taken_for_what_lies_before() {
+    let (locks, file_at, hole_at) = (2, 3, 1);
+    // What refuses it, where that begins, and the result of the same advice about what lies before.
+    let locked = |story: &mut Story| story.call(0, Call::Mlock, [HEAP + locks * PAGE, PAGE, 0, 0, 0, 0], 0);
+    let file = |story: &mut Story| {
+        let file = story.file("/home/x");
+        story.map_file(0, HEAP + file_at * PAGE, 1, READ_WRITE, file)
+    };
+    let with_hole = |story: &mut Story| {
+        locked(story);
+        story.unmap(0, HEAP + hole_at * PAGE, 1)
+    };
+    let nothing = |_: &mut Story| 0;
+    let cases: [(Before<'_>, u64, Taken); 6] = [
+        (&locked, DONT_NEED, Some((locks, 0))),
+        (&locked, GUARD_INSTALL, Some((locks, 0))),
+        (&with_hole, DONT_NEED, Some((locks, NO_MEMORY))),
+        (&file, FREE, Some((file_at, 0))),
+        (&nothing, DONT_NEED, None),
+        (&locked, NORMAL, None),
+    ];
+    for (place, (before, advice, expected)) in cases.into_iter().enumerate() {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        before(&mut story);
+        story.call(0, Call::Madvise, [HEAP, 4 * PAGE, advice, 0, 0, 0], INVALID);
+        let plan = planned(&story.done());
+        let call = plan.calls.iter().find(|plan| plan.call == Some(Call::Madvise)).expect("it was called");
+        let expected = match expected {
+            Some((pages, result)) => {
+                (MemoryCall::Advise { start: HEAP, len: pages * PAGE, advice }, Verdict::Compared(result))
+            }
+            None => (MemoryCall::Nothing, Verdict::Imposed(Reason::Device)),
+        };
+        assert_eq!((call.memory_call, call.verdict), expected, "case {place}");
+    }
+}
+
+#[test]
+fn advice_to_fill_a_guarded_page_fails_there() {
+    for (has_guard, expected) in [(true, Verdict::Compared(BAD_ADDRESS)), (false, Verdict::Imposed(Reason::Device))] {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        if has_guard {
+            story.call(0, Call::Madvise, [HEAP + 2 * PAGE, PAGE, GUARD_INSTALL, 0, 0, 0], 0);
+        }
+        story.call(0, Call::Madvise, [HEAP, 4 * PAGE, POPULATE_WRITE, 0, 0, 0], BAD_ADDRESS);
+        let plan = planned(&story.done());
+        let last = plan.calls.iter().rfind(|plan| plan.call == Some(Call::Madvise)).expect("it was called");
+        assert_eq!(last.verdict, expected);
+    }
+}
+
+#[test]
+fn a_lock_that_the_map_refuses_is_compared_and_one_that_a_limit_refuses_is_not() {
+    let (compared, imposed) = (Verdict::Compared(NO_MEMORY), Verdict::Imposed(Reason::Limit));
+    let hole = |story: &mut Story| story.unmap(0, HEAP + PAGE, 1);
+    let barred = |story: &mut Story| story.protect(0, HEAP + PAGE, 1, 0);
+    let guarded = |story: &mut Story| story.call(0, Call::Madvise, [HEAP + PAGE, PAGE, GUARD_INSTALL, 0, 0, 0], 0);
+    let nothing = |_: &mut Story| 0;
+    let cases: [(Before<'_>, Call, Verdict); 6] = [
+        (&hole, Call::Mlock, compared),
+        (&barred, Call::Mlock, compared),
+        (&guarded, Call::Mlock2, compared),
+        (&nothing, Call::Mlock, imposed),
+        (&hole, Call::Munlock, compared),
+        // Nothing that a replay has explains it.
+        (&nothing, Call::Munlock, compared),
+    ];
+    for (place, (before, call, expected)) in cases.into_iter().enumerate() {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        before(&mut story);
+        story.call(0, call, [HEAP, 4 * PAGE, 0, 0, 0, 0], NO_MEMORY);
+        assert_eq!(verdict_on(&story, call), expected, "case {place}");
+    }
+}
+
+#[test]
+fn a_question_about_a_range_that_wraps_around_is_imposed() {
+    for (start, expected) in
+        [(u64::MAX - PAGE + 1, Verdict::Imposed(Reason::Device)), (HEAP, Verdict::Compared(NO_MEMORY))]
+    {
+        let mut story = Story::new(1);
+        story.call(0, Call::Msync, [start, 2 * PAGE, 1, 0, 0, 0], NO_MEMORY);
+        assert_eq!(verdict_on(&story, Call::Msync), expected);
+    }
 }

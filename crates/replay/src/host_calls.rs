@@ -11,6 +11,7 @@ use super::host::room_of;
 use super::relocation::Relocation;
 use faultless_plan::memory_calls::{Mapping, MemoryCall, Place};
 use faultless_plan::regions::{Backing, page_ceil};
+use faultless_vm::PageLock;
 
 /// Who makes a process's calls.
 pub(super) struct Caller<'a> {
@@ -32,8 +33,10 @@ impl Caller<'_> {
             }
             MemoryCall::Advise { start, len, advice } => RawCall::Advise { address: at(start), len, advice },
             MemoryCall::Break { requested, before, is_first } => return self.set_break(requested, before, is_first),
-            MemoryCall::Lock { start, len, is_locked: true } => RawCall::Lock { address: at(start), len },
-            MemoryCall::Lock { start, len, is_locked: false } => RawCall::Unlock { address: at(start), len },
+            MemoryCall::Lock { start, len, lock: PageLock::Unlock } => RawCall::Unlock { address: at(start), len },
+            MemoryCall::Lock { start, len, lock } => {
+                RawCall::Lock { address: at(start), len, on_fault: lock == PageLock::LockOnFault }
+            }
             MemoryCall::Ask { start, len } | MemoryCall::WriteBack { start, len } => {
                 RawCall::Advise { address: at(start), len, advice: 0 }
             }

@@ -49,10 +49,10 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> VmCaller<'_, '_, P, D> {
                 }
                 Ok(self.space.brk(VirtAddr::new(requested)).get() as i64)
             }
-            MemoryCall::Lock { start, len, is_locked } => {
-                raw(self.space.mlock(AddressRange::new(VirtAddr::new(start), len), lock_of(is_locked)).map(|()| 0))
+            MemoryCall::Lock { start, len, lock } => {
+                raw(self.space.mlock(AddressRange::new(VirtAddr::new(start), len), lock).map(|()| 0))
             }
-            MemoryCall::LockAll { is_locked } => self.lock_all(is_locked),
+            MemoryCall::LockAll { lock } => self.lock_all(lock),
             MemoryCall::Ask { start, len } => {
                 raw(self.space.madvise(AddressRange::new(VirtAddr::new(start), len), Advice::Ignored).map(|()| 0))
             }
@@ -128,11 +128,11 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> VmCaller<'_, '_, P, D> {
         raw(self.space.mremap(&request).map(|start| start.get() as i64))
     }
 
-    fn lock_all(&self, is_locked: bool) -> Answer {
+    fn lock_all(&self, lock: PageLock) -> Answer {
         let mut areas = Vec::new();
         self.space.for_each_area(|area| areas.push(area.range));
         for range in areas {
-            raw(self.space.mlock(range.into(), lock_of(is_locked)).map(|()| 0))?;
+            raw(self.space.mlock(range.into(), lock).map(|()| 0))?;
         }
         Ok(0)
     }
@@ -190,16 +190,12 @@ fn placed(mapping: &Mapping) -> u64 {
     }
 }
 
-fn lock_of(is_locked: bool) -> PageLock {
-    if is_locked { PageLock::Lock } else { PageLock::Unlock }
-}
-
 /// Returns what a replay does for advice: what changes no entry and no area that a fault would meet is left out.
 fn advice_of(advice: u64) -> Advice {
     match faultless_abi::advice_of(advice as u32) {
-        Some(Advice::DontNeed | Advice::Remove) => Advice::DontNeed,
         Some(
-            advice @ (Advice::DontNeedLocked
+            advice @ (Advice::DontNeed
+            | Advice::DontNeedLocked
             | Advice::Free
             | Advice::DontFork
             | Advice::DoFork

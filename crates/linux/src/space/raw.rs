@@ -58,12 +58,14 @@ pub enum RawCall {
         /// `MADV_*`.
         advice: u64,
     },
-    /// mlock.
+    /// mlock2.
     Lock {
         /// The address.
         address: u64,
         /// The length.
         len: u64,
+        /// Whether pages are locked when they come, and not made (`MLOCK_ONFAULT`).
+        on_fault: bool,
     },
     /// munlock.
     Unlock {
@@ -101,7 +103,7 @@ impl RawCall {
                 (libc::SYS_mremap, [old, old_len, new_len, flags, new, 0])
             }
             Self::Advise { address, len, advice } => (libc::SYS_madvise, [address, len, advice, 0, 0, 0]),
-            Self::Lock { address, len } => (libc::SYS_mlock, [address, len, 0, 0, 0, 0]),
+            Self::Lock { address, len, on_fault } => (libc::SYS_mlock2, [address, len, on_fault.into(), 0, 0, 0]),
             Self::Unlock { address, len } => (libc::SYS_munlock, [address, len, 0, 0, 0, 0]),
         }
     }
