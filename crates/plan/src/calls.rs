@@ -189,7 +189,7 @@ impl Builder<'_> {
         ));
         self.note_object(&call.memory_call);
         self.doubt_beside_forks(place, space);
-        self.follow(place, &call.memory_call, result, &reach);
+        self.follow(place, &call.memory_call, result);
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
@@ -202,8 +202,8 @@ impl Builder<'_> {
 
     /// Lets the space follow a call. What others' faults made, or mapped beside their own, that may have come before it
     /// or behind it, may be there afterwards.
-    fn follow(&mut self, place: EventIndex, memory_call: &MemoryCall, result: i64, reach: &[Range<u64>]) {
-        let (space, now) = (self.space_of(place), self.now);
+    pub(super) fn follow(&mut self, place: EventIndex, memory_call: &MemoryCall, result: i64) {
+        let (space, now, reach) = (self.space_of(place), self.now, reach(memory_call, result));
         let is_shared = self.is_shared(space);
         let state = &mut self.spaces[space as usize];
         let touched = self.windows.beside_calls.get(&place).map_or(&[][..], Vec::as_slice);

@@ -182,18 +182,19 @@ impl Builder<'_> {
         if is_own {
             state.regions.give_root(fault.address, Root::Present);
         }
-        let since = self.now;
-        state.pages.set(
-            fault.address / PAGE,
-            Page { content, since, is_inherited: true, lets_stores_in: true, ..Page::default() },
-        );
+        let (since, number) = (self.now, fault.address / PAGE);
+        state.pages.set(number, Page { content, since, is_inherited: true, lets_stores_in: true, ..Page::default() });
+        if content == Content::Object {
+            let pages = number..number + 1;
+            let area = state.area_of(&region, &pages);
+            state.around.cover_filled(pages, fault.access() == Access::Write, &area, since);
+        }
     }
 
     fn apply_call(&mut self, place: EventIndex, enter: CallEnter) {
         let space = self.space_of(place);
         let (memory_call, verdict) = self.decode_call(place, enter);
         let result = self.came_to(place, verdict);
-        let now = self.now;
         if let MemoryCall::Break { before, is_first: true, .. } = memory_call {
             self.spaces[space as usize].heap_start = Some(before);
         }
@@ -201,7 +202,7 @@ impl Builder<'_> {
             MemoryCall::Remap { old, old_len, new_len, .. } if !is_error(result) && result as u64 != old => {
                 self.apply_move(space, &memory_call, span(old, old_len.max(1)), span(result as u64, new_len));
             }
-            _ => self.spaces[space as usize].apply(&memory_call, result, now),
+            _ => self.follow(place, &memory_call, result),
         }
     }
 
@@ -310,16 +311,17 @@ impl Builder<'_> {
         let mut known = Vec::new();
         for region in state.regions.iter() {
             state.pages.visit(region.start / PAGE..region.end / PAGE, |number, _| {
-                known.push((number, state.page(number * PAGE, Some(region)).content));
+                let Page { content, is_doubtful, .. } = state.page(number * PAGE, Some(region));
+                known.push((number, content, is_doubtful));
             });
         }
         let state = &mut self.spaces[space as usize];
         state.pages.clear(0..u64::MAX / PAGE);
         let (mut own, mut of_objects) = (0, 0);
-        for (number, content) in known {
+        for (number, content, is_doubtful) in known {
             own += u64::from(content.is_mapped());
             of_objects += u64::from(content == Content::Object);
-            state.pages.set(number, standing(content));
+            state.pages.set(number, Page { is_doubtful, ..standing(content) });
         }
         state.regions.change(0..u64::MAX, |region| region.fresh_since = 0);
         state.forked_at = 0;
@@ -366,8 +368,11 @@ fn restore_region(state: &Space, region: &Region, memory_calls: &mut Vec<MemoryC
     memory_calls.extend(advised.map(|&(_, advice)| advise(start, len, advice)));
     let present = runs.iter().filter(|(_, content)| content.is_mapped());
     let nr_present: u64 = present.map(|(range, _)| range.end - range.start).sum();
-    if region.traits.contains(Traits::LOCKED) && nr_present == len {
-        memory_calls.push(MemoryCall::Lock { start, len, lock: PageLock::Lock });
+    if region.traits.contains(Traits::LOCKED) {
+        // Locking at once makes what is missing, and fails where it can't.
+        let is_whole = nr_present == len && !region.prot.is_empty();
+        let lock = if is_whole { PageLock::Lock } else { PageLock::LockOnFault };
+        memory_calls.push(MemoryCall::Lock { start, len, lock });
     }
 }
 

@@ -208,3 +208,17 @@ fn a_child_keeps_the_pages_that_its_parent_copies_or_maps_anew() {
     assert_eq!(needed(2), 24);
     assert_eq!(needed(CHILDREN), 80, "so many were ever made");
 }
+
+#[test]
+fn what_a_load_mapped_around_it_before_a_process_was_looked_at_may_be_there() {
+    for (loads, expected) in [(true, (Some(Class::FaultAround), false)), (false, (None, true))] {
+        let area = Area { start: HEAP, end: HEAP + 16 * PAGE, prot: 3, file: Some(0), ..Area::default() };
+        let mut story = Story::joining(1, 0..0, vec![area], 4 * STEP_NS);
+        story.file("/home/x");
+        if loads {
+            story.wait(2 * STEP_NS).fault(0, HEAP, READ);
+        }
+        let fault = story.wait(6 * STEP_NS).fault(0, HEAP + 5 * PAGE, WRITE_PRESENT);
+        assert_eq!(class(&story, fault), expected);
+    }
+}
