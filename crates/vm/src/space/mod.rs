@@ -377,7 +377,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.translations.resident.pages(self.memory())
     }
 
-    /// Returns the largest resident size so far, in pages; where more than eight CPUs used the space, up to 64 pages of
+    /// Returns the largest resident size so far, in pages; where more than one CPU used the space, up to 64 pages of
     /// each may be missing from it, or twice as many as there are CPUs if that is more.
     pub fn peak_resident_pages(&self) -> u64 {
         self.translations.resident.note_peak(self.memory());

@@ -2,16 +2,16 @@
 //!
 //! # Guarantee
 //! * The size is exact while nobody changes it.
-//! * The peak is exact while at most [`NR_SUMMED`] CPUs have changed the size; beyond, up to twice [`slack`] pages of
-//!   each CPU may be missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much, or
-//!   half of it on few CPUs: the batch of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each
-//!   CPU.)
+//! * The peak is exact while one CPU has changed the size; beyond, up to twice [`slack`] pages of each CPU may be
+//!   missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much, or half of it on few
+//!   CPUs: the batch of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each CPU.)
 //!
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
 //! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
-//! then. Where a sum is expensive, the CPU sums only if its own count has moved by [`slack`] pages since its last sum,
-//! and any CPU's count has risen past a multiple of as many, or fewer, since the last sum of all: a note says so.
+//! then. Where that would fetch other CPUs' lines, the CPU sums only if its own count has moved by [`slack`] pages since
+//! its last sum, and any CPU's count has risen past a multiple of as many, or fewer, since the last sum of all: a note
+//! says so.
 //! So a page that comes or goes costs one line of another CPU's at most, on average, and one that goes where none come
 //! costs none.
 //!
@@ -32,9 +32,6 @@ use crate::translations::frames;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
 use faultless_sync::AtomicCpuSet;
-
-/// How many CPUs' counts are summed each time.
-const NR_SUMMED: usize = 8;
 
 /// Returns by how many pages a CPU's count moves before it sums.
 const fn slack(nr_cpus: usize) -> u64 {
@@ -156,7 +153,7 @@ impl<P: System> Resident<P> {
 
     /// As [`Resident::remove`], and notes how many there were, as far as the module says.
     pub(crate) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
-        if self.is_few() {
+        if self.is_of_one_cpu() {
             self.note_peak(memory);
         } else {
             self.sum_if_risen(memory, nr_pages);
@@ -183,9 +180,9 @@ impl<P: System> Resident<P> {
         looks
     }
 
-    /// Says whether a sum is cheap.
-    fn is_few(&self) -> bool {
-        self.nr_cpus() <= NR_SUMMED || self.members().nth(NR_SUMMED).is_none()
+    /// Says whether a sum fetches no line of another CPU: at most one has ever changed its count.
+    fn is_of_one_cpu(&self) -> bool {
+        self.nr_cpus() == 1 || self.members().nth(1).is_none()
     }
 
     /// Says whether this CPU's count will have moved far since its last look, or has; if so, this is a look.
@@ -236,7 +233,8 @@ mod tests {
     use faultless_platform::native::{HostRegion, Machine, Native};
     use std::sync::Barrier;
 
-    const SLACK: u64 = slack(3 * NR_SUMMED);
+    const NR_CPUS: usize = 24;
+    const SLACK: u64 = slack(NR_CPUS);
 
     /// Has as many CPUs as given turns to do something with counts that are new.
     fn in_turns(turns: &[(u64, u64)]) -> (u64, u64) {
@@ -272,19 +270,19 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_exact_on_few_cpus() {
-        assert_eq!(in_turns(&[(10, 10), (30, 1), (5, 34)]), (0, 34));
-        assert_eq!(in_turns(&[(1, 1); NR_SUMMED]), (0, 1));
+    fn the_peak_is_exact_on_one_cpu() {
+        assert_eq!(in_turns(&[(10, 9)]), (1, 10));
+        assert_eq!(in_turns(&[(3, 1), (0, 0)]), (2, 3));
     }
 
     #[test]
-    fn on_many_cpus_a_peak_is_noted_by_who_takes_many_away_or_has_added_many() {
-        let few = [(3, 2); NR_SUMMED];
+    fn beside_others_a_peak_is_noted_by_who_takes_many_away_or_has_added_many() {
+        let few = [(3, 2); NR_CPUS - 1];
         let with = |added, removed| in_turns(&[&few[..], &[(added, removed)]].concat());
-        let nr_before = NR_SUMMED as u64;
-        assert_eq!(with(0, SLACK), (0, nr_before + 2));
+        let nr_before = few.len() as u64;
         assert_eq!(with(SLACK, 1), (nr_before + SLACK - 1, nr_before + SLACK));
         assert_eq!(with(100, 100), (nr_before, nr_before + 100));
+        assert_eq!(with(0, 0), (nr_before, 3), "the first one alone has looked");
     }
 
     #[test]
@@ -294,11 +292,10 @@ mod tests {
 
     #[test]
     fn who_removes_sums_once_behind_a_rise() {
-        let (machine, region) = (Machine::new(3 * NR_SUMMED), HostRegion::reserve(4 << 20).unwrap());
+        let (machine, region) = (Machine::new(NR_CPUS), HostRegion::reserve(4 << 20).unwrap());
         // SAFETY: the region is ours and outlives the memory.
-        let memory = unsafe {
-            Memory::<Native>::new(region.base(), region.len_bytes(), 3 * NR_SUMMED, Options::default()).unwrap()
-        };
+        let memory =
+            unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()).unwrap() };
         machine.attach(|| {
             let resident = Resident::<Native>::new(&memory).unwrap();
             let remove = || {
@@ -323,11 +320,11 @@ mod tests {
 
     #[test]
     fn what_many_cpus_miss_of_a_peak_is_bounded() {
-        let turns = [(SLACK - 1, SLACK - 2); 3 * NR_SUMMED];
+        let turns = [(SLACK - 1, SLACK - 2); NR_CPUS];
         let (pages, peak) = in_turns(&turns);
         let largest = turns.len() as u64 + SLACK - 2;
         assert_eq!(pages, turns.len() as u64);
         assert!(peak <= largest && largest <= peak + 2 * SLACK * turns.len() as u64, "{peak} of {largest}");
-        assert!(peak >= SLACK - 1 + NR_SUMMED as u64 - 1, "the first ones look each time: {peak}");
+        assert!(peak >= SLACK - 1, "the first one looks each time: {peak}");
     }
 }
