@@ -3,15 +3,15 @@
 //! # Guarantee
 //! * The size is exact while nobody changes it.
 //! * The peak is exact while one CPU has changed the size; beyond, up to twice [`slack`] pages of each CPU may be
-//!   missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much, or half of it on few
-//!   CPUs: the batch of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each CPU.)
+//!   missing from it: twice as many as there are CPUs, and 64 at least. (Linux's is off by as much, or half of it on
+//!   few CPUs: the batch of its `percpu_counter`, `lib/percpu_counter.c`, is 32 pages or two for each CPU.)
 //!
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
 //! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
-//! then. Where that would fetch other CPUs' lines, the CPU sums only if its own count has moved by [`slack`] pages since
-//! its last sum, and any CPU's count has risen past a multiple of as many, or fewer, since the last sum of all: a note
-//! says so.
+//! then. Where that would fetch other CPUs' lines, the CPU sums only if its own count has moved by [`slack`] pages
+//! since its last sum, and any CPU's count has risen past a multiple of as many, or fewer, since the last sum of all: a
+//! note says so.
 //! So a page that comes or goes costs one line of another CPU's at most, on average, and one that goes where none come
 //! costs none.
 //!
