@@ -236,43 +236,54 @@ mod tests {
     const NR_CPUS: usize = 24;
     const SLACK: u64 = slack(NR_CPUS);
 
+    /// Does something with new counts on a machine of so many CPUs.
+    fn with_counts<R>(nr_cpus: usize, act: impl FnOnce(&Machine, &Memory<Native>, &Resident<Native>) -> R) -> R {
+        let (machine, region) = (Machine::new(nr_cpus), HostRegion::reserve(4 << 20).unwrap());
+        // SAFETY: the region is ours and outlives the memory.
+        let memory =
+            unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), nr_cpus, Options::default()).unwrap() };
+        let resident = machine.attach(|| Resident::<Native>::new(&memory).unwrap());
+        let result = act(&machine, &memory, &resident);
+        machine.attach(|| resident.free(&memory));
+        drop(memory);
+        result
+    }
+
     /// Has as many CPUs as given turns to do something with counts that are new.
     fn in_turns(turns: &[(u64, u64)]) -> (u64, u64) {
-        let (machine, region) = (Machine::new(turns.len()), HostRegion::reserve(4 << 20).unwrap());
-        let barrier = Barrier::new(turns.len());
-        // SAFETY: the region is ours and outlives the memory.
-        let memory = unsafe {
-            Memory::<Native>::new(region.base(), region.len_bytes(), turns.len(), Options::default()).unwrap()
-        };
-        let resident = machine.attach(|| Resident::<Native>::new(&memory).unwrap());
-        let next = std::sync::Mutex::new(turns.iter());
-        std::thread::scope(|scope| {
-            for _ in turns {
-                scope.spawn(|| {
-                    machine.attach(|| {
-                        // All have a CPU of their own.
-                        barrier.wait();
-                        let mut next = next.lock().unwrap();
-                        let &(added, removed) = next.next().unwrap();
-                        resident.add(&memory, added);
-                        resident.shrink(&memory, removed);
+        with_counts(turns.len(), |machine, memory, resident| {
+            let barrier = Barrier::new(turns.len());
+            let next = std::sync::Mutex::new(turns.iter());
+            std::thread::scope(|scope| {
+                for _ in turns {
+                    scope.spawn(|| {
+                        machine.attach(|| {
+                            // All have a CPU of their own.
+                            barrier.wait();
+                            let mut next = next.lock().unwrap();
+                            let &(added, removed) = next.next().unwrap();
+                            resident.add(memory, added);
+                            resident.shrink(memory, removed);
+                        });
                     });
-                });
-            }
-        });
-        let counted = machine.attach(|| {
-            let counted = (resident.pages(&memory), resident.peak());
-            resident.free(&memory);
-            counted
-        });
-        drop(memory);
-        counted
+                }
+            });
+            machine.attach(|| (resident.pages(memory), resident.peak()))
+        })
     }
 
     #[test]
     fn the_peak_is_exact_on_one_cpu() {
-        assert_eq!(in_turns(&[(10, 9)]), (1, 10));
-        assert_eq!(in_turns(&[(3, 1), (0, 0)]), (2, 3));
+        let counted = with_counts(2, |machine, memory, resident| {
+            machine.attach(|| {
+                for (added, removed) in [(10, 9), (1, 1), (2, 3)] {
+                    resident.add(memory, added);
+                    resident.shrink(memory, removed);
+                }
+                (resident.pages(memory), resident.peak())
+            })
+        });
+        assert_eq!(counted, (0, 10));
     }
 
     #[test]
@@ -292,30 +303,25 @@ mod tests {
 
     #[test]
     fn who_removes_sums_once_behind_a_rise() {
-        let (machine, region) = (Machine::new(NR_CPUS), HostRegion::reserve(4 << 20).unwrap());
-        // SAFETY: the region is ours and outlives the memory.
-        let memory =
-            unsafe { Memory::<Native>::new(region.base(), region.len_bytes(), NR_CPUS, Options::default()).unwrap() };
-        machine.attach(|| {
-            let resident = Resident::<Native>::new(&memory).unwrap();
-            let remove = || {
-                let looks = resident.sum_if_risen(&memory, SLACK);
-                resident.remove(&memory, SLACK);
-                looks
-            };
-            resident.add(&memory, SLACK - 1);
-            assert!(!remove(), "nothing has risen far");
-            resident.add(&memory, 10 * SLACK);
-            assert_eq!([remove(), remove(), remove()], [true, false, false]);
-            resident.add(&memory, SLACK);
-            assert_eq!([remove(), remove()], [true, false]);
-            // Another CPU is in the middle of its sum: until that has ended, everybody sums.
-            resident.note.store(SUMMING + 1, Ordering::Relaxed);
-            assert!(remove());
-            assert_eq!(resident.note.load(Ordering::Relaxed), CLEAR);
-            resident.free(&memory);
+        with_counts(NR_CPUS, |machine, memory, resident| {
+            machine.attach(|| {
+                let remove = || {
+                    let looks = resident.sum_if_risen(memory, SLACK);
+                    resident.remove(memory, SLACK);
+                    looks
+                };
+                resident.add(memory, SLACK - 1);
+                assert!(!remove(), "nothing has risen far");
+                resident.add(memory, 10 * SLACK);
+                assert_eq!([remove(), remove(), remove()], [true, false, false]);
+                resident.add(memory, SLACK);
+                assert_eq!([remove(), remove()], [true, false]);
+                // Another CPU is in the middle of its sum: until that has ended, everybody sums.
+                resident.note.store(SUMMING + 1, Ordering::Relaxed);
+                assert!(remove());
+                assert_eq!(resident.note.load(Ordering::Relaxed), CLEAR);
+            });
         });
-        drop(memory);
     }
 
     #[test]
