@@ -3,7 +3,9 @@
 mod support;
 
 use faultless_plan::classes::Class;
+use faultless_plan::memory_calls::MemoryCall;
 use faultless_trace::*;
+use faultless_vm::PageLock;
 use support::{PAGE, READ, STEP_NS, Story, WRITE, WRITE_PRESENT, class, planned};
 
 const HEAP: u64 = 0x7f00_0000_0000;
@@ -220,5 +222,47 @@ fn what_a_load_mapped_around_it_before_a_process_was_looked_at_may_be_there() {
         }
         let fault = story.wait(6 * STEP_NS).fault(0, HEAP + 5 * PAGE, WRITE_PRESENT);
         assert_eq!(class(&story, fault), expected);
+    }
+}
+
+#[test]
+fn a_root_is_the_areas_also_where_calls_filled_a_part_of_it() {
+    const POPULATE_READ: u64 = 22;
+    let mut story = Story::new(2);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Madvise, [HEAP, 2 * PAGE, POPULATE_READ, 0, 0, 0], 0);
+    story.fault(0, HEAP + 3 * PAGE, WRITE);
+    story.clone_task(0, 1, 0);
+    let store = story.fault(1, HEAP, WRITE_PRESENT);
+    assert_eq!(class(&story, store), (None, true), "the child has the page of zeros");
+}
+
+#[test]
+fn guards_let_a_child_have_what_is_mapped_beside_them() {
+    const GUARD_INSTALL: u64 = 102;
+    for has_guard in [true, false] {
+        let mut story = Story::new(2);
+        let file = story.file("/home/x");
+        story.map_file(0, HEAP, 4, 3, file);
+        story.fault(0, HEAP, READ);
+        if has_guard {
+            story.call(0, Call::Madvise, [HEAP + 2 * PAGE, PAGE, GUARD_INSTALL, 0, 0, 0], 0);
+        }
+        story.clone_task(0, 1, 0);
+        story.fault(1, HEAP, WRITE_PRESENT);
+        assert_eq!(planned(&story.done()).surprises.is_empty(), has_guard);
+    }
+}
+
+#[test]
+fn locked_memory_that_nobody_may_access_is_restored_without_its_pages() {
+    for (prot, expected) in [(0, PageLock::LockOnFault), (3, PageLock::Lock)] {
+        let runs = vec![PageRun { start: HEAP, nr_pages: 1, state: PageState::Own, is_huge: false }];
+        let area = Area { start: HEAP, end: HEAP + PAGE, prot, flags: Area::LOCKED, runs, ..Area::default() };
+        let mut story = Story::joining(1, 0..0, vec![area], 2 * STEP_NS);
+        story.wait(3 * STEP_NS).fault(0, HEAP, READ);
+        let plan = planned(&story.done());
+        let last = plan.restorations[0].memory_calls.last();
+        assert_eq!(last, Some(&MemoryCall::Lock { start: HEAP, len: PAGE, lock: expected }));
     }
 }
