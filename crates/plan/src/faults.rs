@@ -546,9 +546,8 @@ impl Builder<'_> {
             ..context.page
         };
         let Some(region) = context.region.filter(|_| context.is_allowed()) else {
-            // What is refused makes nothing, and leaves what is not known: a page that is there, and maybe not here.
-            let is_around = class == Some(Class::FaultAround);
-            return Page { is_doubtful: is_doubtful || is_around || context.page.is_doubtful, ..noted };
+            // What is refused makes nothing, and leaves what is not known.
+            return Page { is_doubtful: is_doubtful || context.page.is_doubtful, ..noted };
         };
         let is_own = context.is_write() && copies_on_write(&region);
         let content = filled(context.page.content, region.backing, is_own);

@@ -577,3 +577,52 @@ fn of_shared_memory_with_guards_a_child_may_have_the_pages() {
         assert_eq!(class(&story, refused), expected, "{has_guard}");
     }
 }
+
+#[test]
+fn a_call_beside_a_fork_that_joins_areas_leaves_their_tables_open() {
+    let in_child = |is_beside: bool| {
+        let mut story = Story::new(3);
+        // Between an area without a root and one with there is a hole, which the call fills.
+        story.map(0, HEAP, 2);
+        story.map(0, HEAP + 3 * PAGE, 2);
+        story.spawn(0, 1);
+        story.fault(0, HEAP + 4 * PAGE, WRITE);
+        story.fault(0, HEAP, READ);
+        let (args, placed) = ([HEAP + 2 * PAGE, PAGE, 3, 0x32, u64::MAX, 0], (HEAP + 2 * PAGE) as i64);
+        story.enter(1, Call::Mmap, args);
+        if !is_beside {
+            story.exit(1, Call::Mmap, placed);
+        }
+        story.fault(0, HEAP + 2 * PAGE, READ);
+        story.clone_task(0, 2, 0);
+        if is_beside {
+            story.exit(1, Call::Mmap, placed);
+        }
+        let missing = story.wait(30 * STEP_NS).fault(2, HEAP, READ);
+        class(&story, missing)
+    };
+    assert_eq!(in_child(true), (Some(Class::Ambiguous), false));
+    assert_eq!(in_child(false), (None, true), "they were one area by then, and nothing explains it");
+}
+
+#[test]
+fn a_lock_that_meets_advice_leaves_open_what_was_dropped() {
+    let fault = |is_met: bool| {
+        let mut story = Story::new(2);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        let args = [HEAP, 2 * PAGE, 0, 0, 0, 0];
+        story.enter(0, Call::Mlock, args);
+        if !is_met {
+            story.exit(0, Call::Mlock, 0);
+        }
+        story.call(1, Call::Madvise, [HEAP, 4 * PAGE, 4, 0, 0, 0], if is_met { 0 } else { -22 });
+        if is_met {
+            story.exit(0, Call::Mlock, 0);
+        }
+        let fault = story.wait(30 * STEP_NS).fault(1, HEAP, WRITE);
+        class(&story, fault).0
+    };
+    assert_eq!(fault(true), Some(Class::Ambiguous));
+    assert_eq!(fault(false), Some(Class::Populated));
+}
