@@ -80,10 +80,10 @@ impl Scout<'_> {
             if self.changes_areas(&call) {
                 contests.entry(copying.end).or_default().extend(ranges_of(&call, result));
             }
-            let Reach { takes, gives, makes } = Reach::of(&call, result, None);
-            for range in [takes, gives, makes].into_iter().filter(|range| !range.is_empty()) {
+            let reach = Reach::of(&call, result, None);
+            for range in reach.ranges().into_iter().filter(|range| !range.is_empty()) {
                 reached.entry(copying.end).or_default().push(range.clone());
-                reached.entry(enter).or_default().push(range);
+                reached.entry(enter).or_default().push(range.clone());
             }
         }
     }

@@ -15,7 +15,7 @@ use super::decode::{Decoded, Recorded, is_error};
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
-use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil, page_floor};
+use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil};
 use super::space_users::UserChange;
 use super::windows::span;
 use super::{Action, CallPlan, ObjectPlan};
@@ -109,7 +109,9 @@ impl Builder<'_> {
         let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
         let is_break_rounded = state.is_break_rounded;
         let first_guard = match enter.call {
-            Call::Madvise | Call::Mlock | Call::Mlock2 if is_refused => state.first_guard(&asked_of(&enter)),
+            Call::Madvise | Call::Mlock | Call::Mlock2 if is_refused => {
+                state.first_guard(&span(enter.args[0], enter.args[1]))
+            }
             _ => None,
         };
         let max_areas = self.trace.header.limits.max_map_count.unwrap_or(USUAL_AREAS);
@@ -122,7 +124,7 @@ impl Builder<'_> {
             told,
             object,
             regions,
-            first_guard,
+            meets_guard: first_guard.is_some(),
             locks_future,
             program_break,
             is_break_rounded,
@@ -189,7 +191,7 @@ impl Builder<'_> {
         ));
         self.note_object(&call.memory_call);
         self.doubt_beside_forks(place, space);
-        self.follow(place, &call.memory_call, result);
+        self.follow(place, &call.memory_call, result, &reach);
         if self.is_shared(space) {
             let state = &mut self.spaces[space as usize];
             reach.into_iter().for_each(|range| state.order.calls.note(range, step));
@@ -202,8 +204,8 @@ impl Builder<'_> {
 
     /// Lets the space follow a call. What others' faults made, or mapped beside their own, that may have come before it
     /// or behind it, may be there afterwards.
-    pub(super) fn follow(&mut self, place: EventIndex, memory_call: &MemoryCall, result: i64) {
-        let (space, now, reach) = (self.space_of(place), self.now, reach(memory_call, result));
+    pub(super) fn follow(&mut self, place: EventIndex, memory_call: &MemoryCall, result: i64, reach: &[Range<u64>]) {
+        let (space, now) = (self.space_of(place), self.now);
         let is_shared = self.is_shared(space);
         let state = &mut self.spaces[space as usize];
         let touched = self.windows.beside_calls.get(&place).map_or(&[][..], Vec::as_slice);
@@ -404,12 +406,6 @@ fn is_shared_map(enter: &CallEnter) -> bool {
     enter.call != Call::Mmap || map_flags(enter).is_shared()
 }
 
-/// Returns the pages that a call is about, the first of which it may begin inside.
-fn asked_of(enter: &CallEnter) -> Range<u64> {
-    let [start, len, ..] = enter.args;
-    span(page_floor(start), len.saturating_add(start % PAGE))
-}
-
 fn map_flags(enter: &CallEnter) -> MapFlags {
     MapFlags::from_bits_retain(enter.args[3])
 }
@@ -419,7 +415,7 @@ fn told_flags(mapped: &Mapped) -> MapFlags {
 }
 
 /// Returns the ranges that a call changes, or whose state its result tells.
-fn reach(memory_call: &MemoryCall, result: i64) -> Vec<Range<u64>> {
+pub(super) fn reach(memory_call: &MemoryCall, result: i64) -> Vec<Range<u64>> {
     match *memory_call {
         MemoryCall::Map(Mapping { place: Place::Refused { .. }, .. }) | MemoryCall::Nothing => Vec::new(),
         MemoryCall::LockAll { .. } => std::iter::once(0..u64::MAX).collect(),

@@ -4,14 +4,14 @@
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
 //! mapped at that moment. Which error depends on what is written down here, error by error.
 
-use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, number_of, page_lock_of};
+use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
 use faultless_vm::{Advice, LockAll, PageLock, SyncFlags, USER_END};
 
 use super::advice::refusing;
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
-use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil, page_floor};
+use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil};
 use super::windows::{drops, span};
 
 /// A call as recorded, with what surrounds it.
@@ -28,8 +28,8 @@ pub struct Recorded<'a> {
     pub object: Option<ObjectIndex>,
     /// What is mapped before the call.
     pub regions: &'a Regions,
-    /// The first guard in memory that a refused call would have advised or locked.
-    pub first_guard: Option<u64>,
+    /// Whether a refused call would have advised or locked a guarded page.
+    pub meets_guard: bool,
     /// Whether new mappings are locked.
     pub locks_future: bool,
     /// The space's break, if it is known.
@@ -231,7 +231,7 @@ impl Recorded<'_> {
     fn refused_advice(&self) -> Decoded {
         let [start, len, advice, ..] = self.enter.args;
         let refusing = advice_of(advice as u32).and_then(|kind| refusing(self.regions, span(start, len), kind));
-        if self.result == Some(Errno::EFAULT.raw()) && self.first_guard.is_some() {
+        if self.result == Some(Errno::EFAULT.raw()) && self.meets_guard {
             return (self.advise(len), Verdict::Compared(Errno::EFAULT.raw()));
         }
         let Some(end) = refusing.filter(|&end| end > start) else { return imposed(Reason::Device) };
@@ -243,8 +243,11 @@ impl Recorded<'_> {
     fn advise(&self, len: u64) -> MemoryCall {
         let [start, _, advice, ..] = self.enter.args;
         let is_remove = advice_of(advice as u32) == Some(Advice::Remove);
-        let kept = number_of(Advice::DontNeed).filter(|_| is_remove).map_or(advice, u64::from);
-        MemoryCall::Advise { start, len, advice: kept }
+        if is_remove {
+            MemoryCall::advise(start, len, Advice::DontNeed)
+        } else {
+            MemoryCall::Advise { start, len, advice }
+        }
     }
 
     /// Returns whether advice may be refused for want of memory though all of the range is mapped. Where an area can't
@@ -295,9 +298,9 @@ impl Recorded<'_> {
     /// locked, or let go. A limit refuses all of it.
     fn refused_lock(&self, result: i64) -> Decoded {
         let [start, len, ..] = self.enter.args;
-        let range = span(page_floor(start), len.saturating_add(start % PAGE));
+        let range = span(start, len);
         let is_unlock = self.enter.call == Call::Munlock;
-        let is_barred = !is_unlock && (self.first_guard.is_some() || self.regions.first_barred(&range).is_some());
+        let is_barred = !is_unlock && (self.meets_guard || self.regions.first_barred(&range).is_some());
         let is_for_map = is_barred || self.regions.first_hole(range).is_some();
         // No limit forbids munlock, but cutting an area in two needs one more.
         let may_lack_areas = self.is_crowded() || self.is_beside_others;

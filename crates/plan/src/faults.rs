@@ -477,6 +477,7 @@ impl Builder<'_> {
         self.doubt_simultaneous(context);
         self.note_content(context, step);
         let (now, is_shared) = (self.now, self.is_shared(context.space));
+        let is_uncertain = self.windows.uncertain.contains(context.place);
         let page = self.page_after(context, step, class);
         // A load that found nothing has looked at the object, whatever was thought to be there.
         let is_objects = page.content == Content::Object
@@ -496,7 +497,6 @@ impl Builder<'_> {
         }
         if page.content == Content::Own && page.since == now {
             space.resident.made += 1;
-            let is_uncertain = self.windows.uncertain.contains(context.place);
             let root = if is_uncertain { Root::Uncertain } else { Root::Present };
             space.regions.give_root(context.fault.address, root);
         }
@@ -506,7 +506,7 @@ impl Builder<'_> {
         }
         if is_shared {
             space.order.note(step);
-            if self.windows.uncertain.contains(context.place) {
+            if is_uncertain {
                 let start = page_floor(context.fault.address);
                 space.cover_tables(iter::once(start..start + PAGE), now);
             }

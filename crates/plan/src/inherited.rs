@@ -21,7 +21,7 @@
 
 use std::ops::Range;
 
-use faultless_abi::{MapFlags, Prot, number_of};
+use faultless_abi::{MapFlags, Prot};
 use faultless_trace::{
     Access, Area, CallEnter, Event, EventKind, Fault, Mapped, PageState, SpaceState, ThreadIndex, Trace,
 };
@@ -30,7 +30,7 @@ use rustc_hash::FxHashSet;
 
 use super::Action;
 use super::build::{Builder, empty_space};
-use super::calls::{backing_on, told_range, told_result};
+use super::calls::{backing_on, reach, told_range, told_result};
 use super::decode::is_error;
 use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
@@ -202,7 +202,7 @@ impl Builder<'_> {
             MemoryCall::Remap { old, old_len, new_len, .. } if !is_error(result) && result as u64 != old => {
                 self.apply_move(space, &memory_call, span(old, old_len.max(1)), span(result as u64, new_len));
             }
-            _ => self.follow(place, &memory_call, result),
+            _ => self.follow(place, &memory_call, result, &reach(&memory_call, result)),
         }
     }
 
@@ -358,14 +358,14 @@ fn restore_region(state: &Space, region: &Region, memory_calls: &mut Vec<MemoryC
             Content::Guard => Advice::GuardInstall,
             _ => Advice::PopulateRead,
         };
-        memory_calls.push(advise(range.start, range.end - range.start, advice));
+        memory_calls.push(MemoryCall::advise(range.start, range.end - range.start, advice));
     }
     if prot != region.prot {
         memory_calls.push(MemoryCall::Protect { start, len, prot: region.prot });
     }
     let advised = [(Traits::DONT_FORK, Advice::DontFork), (Traits::WIPE_ON_FORK, Advice::WipeOnFork)];
     let advised = advised.iter().filter(|(wanted, _)| region.traits.contains(*wanted));
-    memory_calls.extend(advised.map(|&(_, advice)| advise(start, len, advice)));
+    memory_calls.extend(advised.map(|&(_, advice)| MemoryCall::advise(start, len, advice)));
     let present = runs.iter().filter(|(_, content)| content.is_mapped());
     let nr_present: u64 = present.map(|(range, _)| range.end - range.start).sum();
     if region.traits.contains(Traits::LOCKED) {
@@ -388,10 +388,6 @@ fn runs_of(state: &Space, region: &Region) -> Vec<(Range<u64>, Content)> {
         }
     });
     runs
-}
-
-fn advise(start: u64, len: u64, advice: Advice) -> MemoryCall {
-    MemoryCall::Advise { start, len, advice: number_of(advice).map_or(0, u64::from) }
 }
 
 fn map_flags(region: &Region) -> MapFlags {

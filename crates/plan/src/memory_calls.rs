@@ -5,8 +5,8 @@
 //! reason, or the call is not modelled and its name says so.
 
 use super::regions::Backing;
-use faultless_abi::{MapFlags, Prot, RemapFlags};
-use faultless_vm::PageLock;
+use faultless_abi::{MapFlags, Prot, RemapFlags, number_of};
+use faultless_vm::{Advice, PageLock};
 
 /// What a replay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,13 @@ pub enum MemoryCall {
     },
     /// Nothing: the result is imposed, and the map stays as it is.
     Nothing,
+}
+
+impl MemoryCall {
+    /// Returns the call that gives advice which has a number.
+    pub fn advise(start: u64, len: u64, advice: Advice) -> Self {
+        Self::Advise { start, len, advice: number_of(advice).map_or(0, u64::from) }
+    }
 }
 
 /// A mapping to make.

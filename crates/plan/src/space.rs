@@ -147,8 +147,7 @@ impl Space {
             }
             MemoryCall::Break { before, .. } => self.set_break(before, result as u64, now),
             MemoryCall::Lock { start, len, lock } => {
-                let asked = span(page_floor(start), len.saturating_add(start % PAGE));
-                self.lock(asked, lock, now);
+                self.lock(span(start, len), lock, now);
             }
             MemoryCall::LockAll { lock } => self.lock_all(lock, now),
             MemoryCall::WriteBack { start, len } if result == 0 => self.write_back(&span(start, len)),
@@ -333,7 +332,7 @@ impl Space {
         const NONE: Traits = Traits::empty();
         let Some(advice) = advice_of(advice as u32) else { return };
         match advice {
-            Advice::DontNeed | Advice::Remove | Advice::DontNeedLocked => self.discard(&range),
+            Advice::DontNeed | Advice::DontNeedLocked => self.discard(&range),
             Advice::WillNeed => mark(&mut self.regions, Traits::FILLED, NONE),
             Advice::PopulateRead => self.populate(&range, Filling::Loads, now),
             Advice::PopulateWrite => self.populate(&range, Filling::Stores, now),
@@ -361,8 +360,8 @@ impl Space {
     pub fn first_guard(&self, range: &Range<u64>) -> Option<u64> {
         let mut first = None;
         self.pages.visit(range.start / PAGE..range.end / PAGE, |number, page| {
-            if page.content == Content::Guard && first.is_none_or(|first| number < first) {
-                first = Some(number);
+            if page.content == Content::Guard {
+                first.get_or_insert(number);
             }
         });
         first.map(|number| number * PAGE)

@@ -230,16 +230,19 @@ impl Reach {
         Self { gives, ..Self::default() }
     }
 
+    /// Returns all that it reaches.
+    pub fn ranges(&self) -> [&Range<u64>; 3] {
+        [&self.takes, &self.gives, &self.makes]
+    }
+
     fn touches(&self, address: u64) -> bool {
-        [&self.takes, &self.gives, &self.makes].into_iter().any(|range| range.contains(&address))
+        self.ranges().into_iter().any(|range| range.contains(&address))
     }
 
     /// Returns whether a fault that brings its neighbours may map some of what the call reaches.
     fn touches_table_of(&self, page: u64) -> bool {
         let table = mapped_by_tables_of(&(page / PAGE..page / PAGE + 1));
-        [&self.takes, &self.gives, &self.makes]
-            .into_iter()
-            .any(|range| range.start < table.end && table.start < range.end)
+        self.ranges().into_iter().any(|range| range.start < table.end && table.start < range.end)
     }
 }
 

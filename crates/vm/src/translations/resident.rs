@@ -294,6 +294,9 @@ mod tests {
         assert_eq!(with(SLACK, 1), (nr_before + SLACK - 1, nr_before + SLACK));
         assert_eq!(with(100, 100), (nr_before, nr_before + 100));
         assert_eq!(with(0, 0), (nr_before, 3), "the first one alone has looked");
+        assert_eq!(with(0, SLACK), (0, 3), "nothing has risen far");
+        let taken = in_turns(&[&[(SLACK, 0)], &few[1..], &[(0, SLACK)]].concat());
+        assert_eq!(taken, (nr_before - 1, nr_before - 1 + SLACK));
     }
 
     #[test]
