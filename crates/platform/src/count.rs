@@ -265,6 +265,10 @@ impl Processor for Count {
         with_machine(|machine| machine.lock().figures[Native::cpu()].fences += 1);
         Native::fence(order);
     }
+    fn fence_after_rmw() {
+        // Not counted: on x86-64 the read-modify-write is the fence.
+        Native::fence_after_rmw();
+    }
     fn nr_cpus() -> usize {
         Native::nr_cpus()
     }

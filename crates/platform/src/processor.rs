@@ -189,6 +189,27 @@ pub trait Processor: Sized + 'static {
     /// Orders memory accesses as `core::sync::atomic::fence` does.
     // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering);
+    /// As a sequentially consistent [`Processor::fence`], of a thread whose last access that the fence must order was a
+    /// read-modify-write, of any ordering: where the processor's are fences themselves it costs nothing.
+    ///
+    /// Linux's `smp_mb__after_atomic` (its `Documentation/atomic_t.txt`).
+    ///
+    /// ```
+    /// use faultless_platform::native::Native;
+    /// use faultless_platform::{Atomic, Ordering, Processor};
+    ///
+    /// let (mine, theirs) = (<Native as Processor>::AtomicU32::from(0), <Native as Processor>::AtomicU32::from(0));
+    /// mine.swap(1, Ordering::Relaxed);
+    /// // Of two threads that do this, each with the other's word, one at least finds a 1.
+    /// Native::fence_after_rmw();
+    /// theirs.load(Ordering::Relaxed);
+    /// ```
+    #[inline(always)]
+    #[track_caller]
+    fn fence_after_rmw() {
+        // ORDER: the caller's; it names the pair.
+        Self::fence(Ordering::SeqCst);
+    }
 
     /// Returns the number of CPU slots of this machine, 1 to [`MAX_CPUS`](crate::MAX_CPUS).
     fn nr_cpus() -> usize;

@@ -248,6 +248,11 @@ impl<P: Processor> Processor for Watched<P> {
     fn fence(order: Ordering) {
         P::fence(order);
     }
+    #[inline]
+    #[track_caller]
+    fn fence_after_rmw() {
+        P::fence_after_rmw();
+    }
     fn nr_cpus() -> usize {
         P::nr_cpus()
     }

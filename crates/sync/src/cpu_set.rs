@@ -102,7 +102,9 @@ impl<P: Processor> Default for AtomicCpuSet<P> {
 ///
 /// let words = [<Native as Processor>::AtomicU64::new(0)];
 /// let set = CpuSetView::<Native>::new(&words);
-/// assert!(set.insert(3) && set.contains(3) && set.members_below(64).eq([3]));
+/// assert!(set.has_one_at_most(64) && set.insert(3) && set.contains(3) && set.members_below(64).eq([3]));
+/// assert!(set.has_one_at_most(64) && set.insert(4) && !set.has_one_at_most(64) && set.remove(4));
+/// assert!(!set.has_others_below(64, 3) && set.has_others_below(64, 4));
 /// assert!(set.others_below(64, 3).is_none() && set.others_below(64, 4).is_some_and(|others| others.iter().eq([3])));
 /// let mut all = CpuSet::new();
 /// set.add_to(&mut all, 64);
@@ -183,6 +185,17 @@ impl<'a, P: Processor> CpuSetView<'a, P> {
         None
     }
 
+    /// Says whether there is a member other than `cpu`; as [`CpuSetView::others_below`].
+    #[inline]
+    pub fn has_others_below(self, nr_cpus: usize, cpu: usize) -> bool {
+        let bits = u64::BITS as usize;
+        self.words.iter().take(nr_cpus.div_ceil(bits)).enumerate().any(|(index, word)| {
+            let own = if index == cpu / bits { 1 << (cpu % bits) } else { 0 };
+            // Relaxed: as in `insert`.
+            word.load(Ordering::Relaxed) & !own != 0
+        })
+    }
+
     /// As [`CpuSetView::others_below`], of a first word's members and the words behind it.
     #[cold]
     fn others_from(behind: &[P::AtomicU64], (first, members): (usize, u64), cpu: usize) -> CpuSet {
@@ -194,6 +207,19 @@ impl<'a, P: Processor> CpuSetView<'a, P> {
         }
         set.remove(cpu);
         set
+    }
+
+    /// Says whether there is one member at most; all are below `nr_cpus`, and words of others are not looked at.
+    #[inline]
+    pub fn has_one_at_most(self, nr_cpus: usize) -> bool {
+        let mut members = 0_u64;
+        self.words.iter().take(nr_cpus.div_ceil(u64::BITS as usize)).all(|word| {
+            // Relaxed: as in `insert`.
+            let more = word.load(Ordering::Relaxed);
+            let is_lonely = more & more.wrapping_sub(1) == 0 && (members == 0 || more == 0);
+            members |= more;
+            is_lonely
+        })
     }
 
     /// As [`AtomicCpuSet::members_below`]; a word is looked at when its first member is asked for.

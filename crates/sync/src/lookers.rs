@@ -100,7 +100,7 @@ impl<P: Processor> Lookers<P> {
         // Relaxed: the fence orders it.
         match self.word.compare_exchange(NOBODY, own, Ordering::Relaxed, Ordering::Relaxed) {
             // ORDER: pairs with the fence in `may_be_elsewhere`; forbids found and freed (module table).
-            Ok(_) => P::fence(Ordering::SeqCst),
+            Ok(_) => P::fence_after_rmw(),
             Err(_) => self.let_many_in(),
         }
     }

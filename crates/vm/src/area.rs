@@ -3,7 +3,7 @@
 //! # Guarantee
 //! An area's attributes change only under the address space's write lock, inside
 //! [`Area::begin_change`] .. `end_change`, so that a design whose faults don't
-//! take that lock can see a change coming.
+//! take that lock can see a change coming; but for one that its faults can't tell ([`Area::set_bounds`]).
 //!
 //! # Invariants
 //! * I1 `start < end`, both page-aligned; the index holds the same bounds.
@@ -69,6 +69,12 @@ impl<P: System, D: Design<P>> Area<P, D> {
     /// Faults under every design call it.
     #[inline]
     pub fn view(&self) -> AreaView<P> {
+        self.view_with(self.root())
+    }
+
+    /// As [`Area::view`], with a root that was read.
+    #[inline(always)]
+    fn view_with(&self, root: u64) -> AreaView<P> {
         // Relaxed: the space's lock or the design's sequence count orders these loads.
         let order = Ordering::Relaxed;
         let start = VirtAddr::new(self.start.load(order));
@@ -80,14 +86,13 @@ impl<P: System, D: Design<P>> Area<P, D> {
             object: self.behind.object().map(ObjectRef::as_ptr),
             content: self.behind.content(),
             opening: self.opening,
-            root: self.root(),
+            root,
         }
     }
 
     /// As [`Area::view`], for a writer that relies on the root, or on its absence (I4). Under the write lock.
     pub(crate) fn view_pinned(&self) -> AreaView<P> {
-        let view = self.view();
-        if D::ROOTS_FREELY { AreaView { root: self.pinned_root(), ..view } } else { view }
+        self.view_with(if D::ROOTS_FREELY { self.pinned_root() } else { self.root() })
     }
 
     /// Lets faults without the space's lock give the area a root again; under the write lock, by a call that decides
@@ -103,8 +108,9 @@ impl<P: System, D: Design<P>> Area<P, D> {
     pub(crate) fn pinned_root(&self) -> u64 {
         mutant!(RootUnpinned => return self.root());
         // Relaxed: the word alone decides between a fault and the writer (`give_root`).
-        if self.root.load(Ordering::Relaxed) != 0 {
-            return self.root();
+        let seen = self.root.load(Ordering::Relaxed);
+        if seen != 0 {
+            return root_of::<P, D>(seen);
         }
         match self.root.compare_exchange(0, ROOT_PINNED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) | Err(ROOT_PINNED) => 0,
@@ -116,8 +122,7 @@ impl<P: System, D: Design<P>> Area<P, D> {
     #[inline]
     fn root(&self) -> u64 {
         // Relaxed: as in `view`.
-        let word = self.root.load(Ordering::Relaxed);
-        if D::ROOTS_FREELY && word == ROOT_PINNED { 0 } else { word }
+        root_of::<P, D>(self.root.load(Ordering::Relaxed))
     }
 
     /// Returns what the area is and allows now; as [`Area::view`].
@@ -241,6 +246,15 @@ impl<P: System, D: Design<P>> Area<P, D> {
         }
     }
 
+    /// Changes the bounds alone (I5); inside `begin_change` .. `end_change`, unless the area merely grows over a hole,
+    /// under a design whose faults can't tell ([`Design::ADDS_FREELY`]).
+    pub(crate) fn set_bounds(&self, bounds: Range<VirtAddr>) {
+        // Relaxed: as in `set`.
+        let order = Ordering::Relaxed;
+        self.start.store(bounds.start.get(), order);
+        self.end.store(bounds.end.get(), order);
+    }
+
     /// Changes the flags alone; inside `begin_change` .. `end_change`.
     pub(crate) fn set_flags(&self, flags: AreaFlags) {
         // Relaxed: as in `set`.
@@ -289,6 +303,12 @@ impl<P: System, D: Design<P>> Area<P, D> {
             Err(winner) => Some(winner),
         }
     }
+}
+
+/// Returns the root that a word says; 0 is none.
+#[inline(always)]
+fn root_of<P: System, D: Design<P>>(word: u64) -> u64 {
+    if D::ROOTS_FREELY && word == ROOT_PINNED { 0 } else { word }
 }
 
 /// A known bug: the words of the bounds are used for what waits to be freed, and looked at before the area is had.

@@ -386,10 +386,10 @@ fn faultless_costs_what_its_table_says() {
         &[
             ("fault", [51, 1, 4, 1]),
             ("mmap", [40, 3, 2, 8]),
-            ("mprotect", [82, 4, 4, 7]),
-            ("mprotect back", [75, 6, 4, 7]),
+            ("mprotect", [80, 4, 4, 7]),
+            ("mprotect back", [74, 6, 4, 7]),
             ("madvise dontneed", [14, 4, 0, 4]),
-            ("mremap move", [285, 8, 18, 14]),
+            ("mremap move", [284, 8, 18, 14]),
             ("munmap", [44, 4, 3, 8]),
             ("brk up", [47, 3, 2, 9]),
             ("brk down", [49, 4, 3, 9]),

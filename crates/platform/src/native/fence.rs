@@ -26,6 +26,17 @@ pub(super) fn fence(order: Ordering) {
     atomic::fence(order);
 }
 
+/// As a sequentially consistent [`fence`], behind a read-modify-write. On x86-64 those are locked instructions, over which
+/// neither loads nor stores move (Intel's manual, volume 3, 8.2.3.9), so only the compiler is told.
+#[inline(always)]
+pub(super) fn fence_after_rmw() {
+    // ORDER: the caller's; it names the pair.
+    #[cfg(all(target_arch = "x86_64", not(miri), not(faultless_tsan)))]
+    atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(faultless_tsan))))]
+    fence(Ordering::SeqCst);
+}
+
 /// A fence as ThreadSanitizer understands one (`--cfg faultless_tsan`, `.ci/sanitize`): it follows what
 /// read-modify-writes hand on, and knows no fences. All go through one word, so that it sees more order than there is,
 /// and misses races for that. It does not see what an acquire fence takes over from a release without a fence; see

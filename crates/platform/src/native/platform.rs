@@ -1,7 +1,7 @@
 //! The traits, on OS threads.
 
 use super::context::{self, bound_machine, machine};
-use super::fence::fence;
+use super::fence::{self, fence};
 use super::machine::Machine;
 use super::{futex, handler, runner};
 use crate::{CpuSet, InterruptHandler, Nodes, Platform, Processor, StartError, ThreadToken, Threads, Usual};
@@ -89,6 +89,10 @@ impl<E: 'static> Processor for NativeOf<E> {
     // ORDER: the caller's; it names the pair.
     fn fence(order: Ordering) {
         fence(order);
+    }
+    #[inline(always)]
+    fn fence_after_rmw() {
+        fence::fence_after_rmw();
     }
 
     fn nr_cpus() -> usize {

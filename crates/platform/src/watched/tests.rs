@@ -168,6 +168,9 @@ impl Processor for Probe {
     fn fence(order: Ordering) {
         note(format!("fence {order:?}"));
     }
+    fn fence_after_rmw() {
+        note("fence after rmw".into());
+    }
     fn nr_cpus() -> usize {
         5
     }
@@ -294,6 +297,7 @@ type Seen = Watched<Probe>;
 fn each_call_of_a_processor_reaches_the_one_beneath() {
     let word = <Probe as Processor>::AtomicU32::new(6);
     Seen::fence(Ordering::AcqRel);
+    Seen::fence_after_rmw();
     Seen::enter();
     Seen::prefer(2);
     Seen::leave();
@@ -306,6 +310,7 @@ fn each_call_of_a_processor_reaches_the_one_beneath() {
     Seen::trace(Tracepoint::WorkBegins);
     let expected = [
         "fence AcqRel",
+        "fence after rmw",
         "enter",
         "prefer 2",
         "leave",

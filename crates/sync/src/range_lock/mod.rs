@@ -27,7 +27,7 @@
 //!   everything ends.
 //! * I4 parts that overlap, or touch while one is held for writing, are of one table, or one holder's: what is not
 //!   wholly inside a lane is no part, and has everything, unless it is two that touch where their lanes meet
-//!   ([`Choice::Two`]). The callers of `write_parts_of` and `write_first_of` see to that.
+//!   ([`Choice::Two`]). The callers of `write_parts_of`, `write_first_of` and `edit_first_of` see to that.
 //! * I5 a place goes from one table to another under the lock of the first, and while nobody holds a part of it there.
 //!   So who has a table's lock asks once more whose table it is, and what it finds then stays while it has the lock, or
 //!   a part.
@@ -284,15 +284,53 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
         parts: PartTableRef<'a, P>,
         choose: impl FnOnce(&HeldRanges<'a, P>) -> Option<Range<u64>>,
     ) -> Option<(RangeWriteGuard<'a, P, S>, HeldRanges<'a, P>)> {
-        let share = self.semaphore.read();
-        if !self.is_divided() {
-            return None;
-        }
-        let mut table = parts.try_lock_unused()?;
+        let (share, mut table) = self.unused_of(parts)?;
         let claim = Claim::of(&choose(&table)?);
         let own = table.enter_first(&Part { claim, mode: Mode::Write });
         let part = Some((parts, Places { own, beyond: None }));
         Some((RangeWriteGuard { state: &self.state, part, was_divided: false, guard: Guard::Share(share) }, table))
+    }
+
+    /// Locks a table that nobody holds a part of, without a part of it: for edits that are over before the table's lock
+    /// is dropped, so that nobody comes to hold one meanwhile. As with [`RangeLock::write_first_of`] the caller then asks
+    /// whose table it is; and it keeps the share, which keeps those out who take everything, until it has dropped the
+    /// lock.
+    ///
+    /// Nothing comes of it if somebody has that lock or a part, or if no parts are given out.
+    ///
+    /// ```
+    /// use faultless_platform::native::{Machine, Native};
+    /// use faultless_sync::{RangeLock, RwSemaphore, Rwsem};
+    ///
+    /// let lock = RangeLock::<Native, Rwsem<Native>>::new(Rwsem::new());
+    /// Machine::new(1).attach(|| {
+    ///     assert!(lock.edit_first_of(lock.parts()).is_none(), "no parts are given out");
+    ///     lock.write().divide();
+    ///     let (share, table) = lock.edit_first_of(lock.parts()).expect("nobody is there");
+    ///     assert!(lock.edit_first_of(lock.parts()).is_none(), "the table is locked");
+    ///     drop(table);
+    ///     drop(share);
+    /// });
+    /// ```
+    #[inline(always)]
+    #[track_caller]
+    pub fn edit_first_of<'a>(
+        &'a self,
+        parts: PartTableRef<'a, P>,
+    ) -> Option<(RangeReadGuard<'a, P, S>, HeldRanges<'a, P>)> {
+        let (share, table) = self.unused_of(parts)?;
+        Some((RangeReadGuard { part: None, _share: share }, table))
+    }
+
+    /// Shares the semaphore and locks a table that nobody holds a part of.
+    #[inline(always)]
+    #[track_caller]
+    fn unused_of<'a>(&'a self, parts: PartTableRef<'a, P>) -> Option<(ReadGuard<'a, P, S>, HeldRanges<'a, P>)> {
+        let share = self.semaphore.read();
+        if !self.is_divided() {
+            return None;
+        }
+        Some((share, parts.try_lock_unused()?))
     }
 
     /// Locks a range for looking.

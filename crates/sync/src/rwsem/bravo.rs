@@ -69,7 +69,7 @@ impl<P: Processor> Rwsem<P> {
         // Relaxed: the fence and the second look order it.
         table.places[place].word.compare_exchange(FREE, self.name(), Ordering::Relaxed, Ordering::Relaxed).ok()?;
         // ORDER: pairs with the fence in `take_bias`; forbids that the writer misses us and we miss it (module table).
-        P::fence(Ordering::SeqCst);
+        P::fence_after_rmw();
         // ORDER: Acquire pairs with the Release in `turn_bias_on_if_due`: what the last writer did is seen, also if the
         // bias went and came back since the first look.
         if self.bias.load(Ordering::Acquire) == ON {

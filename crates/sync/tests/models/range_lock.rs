@@ -47,6 +47,15 @@ fn change_low_first(shared: &Shared) {
     drop(write);
 }
 
+fn edit_low_first(shared: &Shared) {
+    let Some((share, table)) = shared.lock.edit_first_of(shared.lock.parts()) else {
+        return change_low(shared);
+    };
+    shared.places[0].bump();
+    drop(table);
+    drop(share);
+}
+
 fn change_all(shared: &Shared) {
     let _write = shared.lock.write();
     shared.places.iter().for_each(Plain::bump);
@@ -108,6 +117,12 @@ pub fn who_finds_nobody_there_excludes_those_who_come() {
     race(Some(2), divided, [change_low_first, change_low, change_high], |shared| is(shared, 2, 1));
     race(Some(3), divided, [change_low_first, change_all], |shared| is(shared, 2, 1));
     race(Some(3), whole, [change_low_first, let_a_second_in], |shared| is(shared, 2, 1));
+    race(Some(3), divided, [edit_low_first as Body<Shared>, change_low], |shared| is(shared, 2, 0));
+    race(Some(3), divided, [edit_low_first, change_low_first], |shared| is(shared, 2, 0));
+    race(Some(3), divided, [edit_low_first, look_low], |shared| is(shared, 1, 0));
+    race(Some(2), divided, [edit_low_first, change_low, change_high], |shared| is(shared, 2, 1));
+    race(Some(3), divided, [edit_low_first, change_all], |shared| is(shared, 2, 1));
+    race(Some(3), whole, [edit_low_first, let_a_second_in], |shared| is(shared, 2, 1));
 }
 
 #[test]

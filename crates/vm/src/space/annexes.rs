@@ -137,9 +137,15 @@ impl<'a, P: System> Annexes<'a, P> {
     /// Returns the annex that an address of the rest lies in.
     #[inline]
     pub(super) fn at(self, address: u64) -> Option<usize> {
+        self.around(address).map(|(annex, _)| annex)
+    }
+
+    /// As [`Annexes::at`], with its bounds.
+    #[inline]
+    pub(super) fn around(self, address: u64) -> Option<(usize, Range<u64>)> {
         // ORDER: Acquire pairs with the Release in `publish`: the annex's bounds and its index are there.
         let annex = (self.granule(address).load(Ordering::Acquire) as usize).checked_sub(1)?;
-        self.bounds(annex).contains(&address).then_some(annex)
+        Some((annex, self.bounds(annex))).filter(|(_, bounds)| bounds.contains(&address))
     }
 
     /// Returns all, with their bounds.

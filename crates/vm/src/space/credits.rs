@@ -78,6 +78,14 @@ pub(super) struct Row<'a, P: System> {
     state: &'a P::AtomicU64,
 }
 
+impl<P: System> Clone for Row<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: System> Copy for Row<'_, P> {}
+
 /// Returns how many words a space of this design needs whose mappings are spread.
 pub(super) fn nr_words<P: System, D: Design<P>>() -> usize {
     if D::Lock::DIVIDES { (P::nr_cpus() + 2) * Purses::<P>::WORDS_PER_CPU } else { 0 }

@@ -1,4 +1,5 @@
-//! The fast path of mmap and munmap: what threads do all the time, each in a lane where nobody else is.
+//! The fast path of mmap and munmap: what threads do all the time, each in a lane where nobody else is, or in a space
+//! without lanes where nobody else changes anything just then.
 //!
 //! # Guarantee
 //! A call that takes this path does what it would have done on the usual one (`map`); one that finds anything out of
@@ -7,22 +8,25 @@
 //! # What is ordinary
 //! * The edit (`ordinary`).
 //! * The place: the kernel chooses it in the calling CPU's range, or it is named, in a lane, any CPU's or an annex, and
-//!   reaches no bound of it.
+//!   reaches no bound of it. A space without lanes is all one lane, without bounds.
 //! * Who else is there: nobody holds a part of that lane, or its lock.
 //! * No area crosses a lane's bound.
+//! * No limit is near, where CPUs hold no credits.
 //!
 //! # Why it is sound
-//! The call holds a part as all calls do (`ranges`), and the lock of its lane's edits from the choice to the counters
-//! (R3). It comes to both at once, because the table of parts is empty (`sync::RangeLock::write_first_of`): so there is
-//! nothing to wait for. A CPU's range never belongs to another table (I5 there). An annex may: so the call asks again
-//! under the table's lock. What the call knows by where it is, it need not find out: a part inside a lane has no seams,
+//! The call has the lock of its lane's edits from the choice to the counters (R3 of `ranges`), and comes to it where the
+//! table of parts is empty (`sync::RangeLock`, `edit_first_of`, `write_first_of`): so there is nothing to wait for. A
+//! mapping is over when it drops that lock, and needs no part (R2); an unmapping enters one, and has it until the pages
+//! are gone. A CPU's range never belongs to another table (I5 there). An annex may: so the call asks again under the
+//! table's lock. What the call knows by where it is, it need not find out: a part inside a lane has no seams,
 //! and that lane's index has all that lies in it (N1).
 //!
 //! # Races
 //! | race | why it is sound |
 //! |---|---|
 //! | somebody comes to the lane between the choice and the entering | both happen under the table's lock, and who has a part there, or the lock, makes the call go the usual way |
-//! | somebody takes everything, or a second user comes | the call has a share of the semaphore; where parts are not given out yet it goes the usual way |
+//! | somebody takes everything, or a second user comes, and lanes | the call has a share of the semaphore; where parts are not given out yet it goes the usual way; that there are no lanes it asks again with the share held |
+//! | a fault, or a call that looks, goes through the common index of a space without lanes | nodes and areas that leave it wait for a grace period, always |
 //! | mlockall comes while a mapping waits for its share | what it said is read with the share held, under the lane's lock |
 //! | an annex grows, goes, or comes anew with the same table, between the look for its table and that table's lock | which annex the address is in, and its bounds, are looked at under the lock, which whoever lets one grow has; they go with everything held; and one that comes anew keeps its bounds away from areas and parts (A2 of `annexes`) |
 //! | a fault of another CPU uses what an unmapping takes away | it is noted, or sees the edit (N6): the call keeps its part, and waits for that fault without the lock |
@@ -38,33 +42,43 @@ use super::map::with_account;
 use super::map_lock::{EditGuard, MapLock};
 use super::ordinary::{Leaving, ORDINARY, Site, only_neighbour};
 use super::own_lane::{OwnLane, hole_of, widened_to};
-use super::permit::WriteOf;
+use super::permit::{ReadOf, WriteOf};
 use super::ranges::Additions;
 use super::request::{Backing, MapRequest, Placement};
 use crate::addr::{PageRange, VirtAddr};
-use crate::area::{Area, AreaFlags};
+use crate::area::AreaFlags;
 use crate::design::Design;
-use crate::index::IndexEntry;
 use crate::system::System;
 use crate::translations::lanes::Alone;
 use core::ops::Range;
 use faultless_sync::PartTableRef;
 
-/// A lane, before its lock is had.
+/// A lane, or a space without lanes, before its lock is had.
 struct Near<'a, P: System> {
-    rooms: &'a LaneRooms<P>,
+    /// Nothing of a space without lanes.
+    rooms: Option<Rooms<'a, P>>,
     parts: PartTableRef<'a, P>,
+}
+
+/// What a mapping locks: a share of everything, and the edits of its lane.
+type LockedEdits<'a, P, D> = (ReadOf<'a, P, D>, EditGuard<'a, P>);
+
+/// What an unmapping locks: its part, and the edits of its lane.
+type LockedPart<'a, P, D> = (WriteOf<'a, P, D>, EditGuard<'a, P>);
+
+/// What all lanes have, and the purses of their CPUs.
+struct Rooms<'a, P: System> {
+    rooms: &'a LaneRooms<P>,
     credits: Row<'a, P>,
 }
 
-/// What a call locks: its part, and the edits of its lane.
-type Locked<'a, P, D> = (WriteOf<'a, P, D>, EditGuard<'a, P>);
+impl<P: System> Clone for Rooms<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-/// Where a mapping comes: the range, and the area that it touches, if there is one.
-type Chosen<P, D> = (PageRange, Option<IndexEntry<Area<P, D>>>);
-
-/// Says, under a lane's lock, which part of that lane a call takes; nothing if it goes the usual way.
-type ChooseAt<'c, 'a, P, D> = dyn FnMut(&Site<'a, P, D>) -> Option<Range<u64>> + 'c;
+impl<P: System> Copy for Rooms<'_, P> {}
 
 /// What leaves, and the hole that it leaves.
 type Found<'a, P, D> = (Leaving<'a, P, D>, Range<u64>);
@@ -91,68 +105,73 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some((range, asked))
     }
 
-    /// Maps in the calling CPU's own lane.
+    /// Maps in the calling CPU's own lane, or where the kernel chooses in a space without lanes.
     #[inline(always)]
     fn map_in_own(&self, request: &MapRequest<'_, P>, len: u64, flags: AreaFlags) -> Option<PageRange> {
+        let Some(rooms) = self.rooms() else { return self.map_anywhere(request, len, flags) };
         let room = self.own_room(self.chosen_room())?;
-        let (near, site) = self.own()?;
-        let mut chosen = None;
-        let locked = self.lock.write_first(near.parts, |_| {
-            // What crosses a bound comes and goes with everything held (N5 of `lane_rooms`).
-            let range =
-                if near.rooms.are_crossed() { None } else { self.search_lane(request, (len, room), &site.lane) }?;
-            self.part_of(&near, &site.lane, range, &mut chosen)
-        })?;
-        self.map_locked_near(&near, &site, (chosen?, flags), locked)
+        let (near, site) = self.own(rooms);
+        let locked = self.lock.edit_first(near.parts)?;
+        // What crosses a bound comes and goes with everything held (N5 of `lane_rooms`).
+        let is_whole = !rooms.rooms.are_crossed();
+        let range = if is_whole { self.search_lane(request, (len, room), &site.lane) } else { None }?;
+        self.map_locked_near(&near, &site, (range, flags), locked)
+    }
+
+    /// Maps where the kernel chooses in a space without lanes.
+    #[inline(never)]
+    fn map_anywhere(&self, request: &MapRequest<'_, P>, len: u64, flags: AreaFlags) -> Option<PageRange> {
+        let near = self.common()?;
+        let (share, table) = self.lock.edit_first(near.parts)?;
+        let site = self.common_site()?;
+        let range = self.search_lane(request, (len, self.chosen_room()), &site.lane)?;
+        self.map_locked_near(&near, &site, (range, flags), (share, table))
     }
 
     /// Maps at a place that is named. Apart, so that calls pay nothing for it that name none.
     #[inline(never)]
     fn map_named(&self, start: VirtAddr, len: u64, flags: AreaFlags) -> Option<PageRange> {
         let range = self.fixed(start, len).ok()?;
-        let near = self.near(start)?;
-        let mut chosen = None;
-        let choose = &mut |site: &Site<'_, P, D>| self.part_of(&near, &site.lane, range, &mut chosen);
-        let (locked, site) = self.lock_around(&near, range, choose)?;
-        self.map_locked_near(&near, &site, (chosen?, flags), locked)
+        let near = self.near(self.rooms(), start)?;
+        let (share, table) = self.lock.edit_first(near.parts)?;
+        let site = self.site_at(&near, range, &table)?;
+        self.map_locked_near(&near, &site, (range, flags), (share, table))
     }
 
-    /// Returns the part that a mapping takes whose range was chosen in a lane, if nothing is mapped there, and says
-    /// what it touches; under the lane's lock.
-    #[inline(always)]
-    fn part_of(
-        &self,
-        near: &Near<'_, P>,
-        lane: &OwnLane<'_, P, Area<P, D>>,
-        range: PageRange,
-        chosen: &mut Option<Chosen<P, D>>,
-    ) -> Option<Range<u64>> {
-        // Where nobody has everything: what is mapped from now on may have to be locked.
-        if !self.default_flags().is_empty() {
-            return None;
-        }
-        let around = lane.around_hole(range.numbers())?;
-        let neighbour = only_neighbour(&range.numbers(), around)?;
-        let added = Additions { areas: 1, bytes: range.len_bytes(), locked_bytes: 0 };
-        let part = widened_to(range.numbers(), around);
-        *chosen = Some((range, neighbour));
-        (lane.has_part(&part) && self.claim_credits(&near.credits, &added)).then_some(part)
-    }
-
-    /// Maps in what is locked.
+    /// Maps in a lane that is locked, where nothing is mapped yet.
     #[inline(always)]
     fn map_locked_near<'a>(
         &'a self,
         near: &Near<'a, P>,
         site: &Site<'a, P, D>,
-        ((range, neighbour), flags): (Chosen<P, D>, AreaFlags),
-        (write, table): Locked<'a, P, D>,
+        (range, flags): (PageRange, AreaFlags),
+        (share, table): LockedEdits<'a, P, D>,
     ) -> Option<PageRange> {
-        near.rooms.note_used();
+        // Where nobody has everything: what is mapped from now on may have to be locked.
+        if !self.default_flags().is_empty() {
+            return None;
+        }
+        let around = site.lane.around_hole(range.numbers())?;
+        let neighbour = only_neighbour(&range.numbers(), around)?;
+        if !site.lane.has_part(&widened_to(range.numbers(), around)) {
+            return None;
+        }
+        let added = Additions { areas: 1, bytes: range.len_bytes(), locked_bytes: 0 };
+        let may_add = match &near.rooms {
+            Some(Rooms { credits, .. }) => self.claim_credits(credits, &added),
+            // Nobody else holds a claim: the table of parts is empty.
+            None => self.is_far_from_limits(added.areas),
+        };
+        if !may_add {
+            return None;
+        }
+        if let Some(Rooms { rooms, .. }) = &near.rooms {
+            rooms.note_used();
+        }
         let after = site.put(range, flags, neighbour)?;
-        self.count_in_purses(&near.credits, &Counted { before: Sizes::default(), after });
+        self.count_near(near, &Counted { before: Sizes::default(), after });
         drop(table);
-        drop(write);
+        drop(share);
         self.poll_deferred();
         Some(range)
     }
@@ -160,29 +179,33 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Unmaps as `unmap_part`, if everything is ordinary; else nothing has changed.
     #[inline]
     pub(super) fn unmap_fast(&self, range: PageRange) -> Option<()> {
-        let (near, site) = self.own()?;
+        let rooms = self.rooms();
+        let Some(Rooms { rooms: lanes, .. }) = rooms else { return self.unmap_elsewhere(rooms, range) };
+        let (near, site) = self.own(rooms?);
         if !site.lane.is_around(&range.numbers()) {
-            return self.unmap_elsewhere(range);
+            return self.unmap_elsewhere(rooms, range);
         }
         let mut found = None;
         let locked = self.lock.write_first(near.parts, |_| {
             // As in `map_in_own`.
-            if near.rooms.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
+            if lanes.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
         })?;
         self.unmap_locked_near(&near, &site, (range, found?), locked)
     }
 
-    /// As [`Space::unmap_fast`], in another lane than the calling CPU's own.
+    /// As [`Space::unmap_fast`], in another lane than the calling CPU's own, or in a space without lanes.
     #[inline(never)]
-    fn unmap_elsewhere(&self, range: PageRange) -> Option<()> {
-        let near = self.near(range.start())?;
+    fn unmap_elsewhere(&self, rooms: Option<Rooms<'_, P>>, range: PageRange) -> Option<()> {
+        let near = self.near(rooms, range.start())?;
         // Who comes in vain takes a share of the semaphore for nothing; most of those unmap what lies side by side.
         if near.parts.seems_used() {
             return None;
         }
-        let mut found = None;
-        let (locked, site) = self.lock_around(&near, range, &mut |site| part_leaving(site, range, &mut found))?;
-        self.unmap_locked_near(&near, &site, (range, found?), locked)
+        let (mut site, mut found) = (None, None);
+        let locked = self.lock.write_first(near.parts, |table| {
+            part_leaving(site.insert(self.site_at(&near, range, table)?), range, &mut found)
+        })?;
+        self.unmap_locked_near(&near, &site?, (range, found?), locked)
     }
 
     /// Unmaps in what is locked.
@@ -192,11 +215,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
         near: &Near<'a, P>,
         site: &Site<'a, P, D>,
         (range, (leaving, hole)): (PageRange, Found<'a, P, D>),
-        (write, table): Locked<'a, P, D>,
+        (write, table): LockedPart<'a, P, D>,
     ) -> Option<()> {
         let may_be_in_use = site.take_off(&leaving, range)?;
-        near.credits.note_out();
-        self.count_in_purses(&near.credits, &Counted { before: leaving.sizes, after: Sizes::default() });
+        if let Some(Rooms { credits, .. }) = &near.rooms {
+            credits.note_out();
+        }
+        self.count_near(near, &Counted { before: leaving.sizes, after: Sizes::default() });
         drop(table);
         let area = leaving.area;
         if may_be_in_use {
@@ -216,43 +241,60 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some(())
     }
 
-    /// Returns the calling CPU's lane, where it has one, for whoever gets its lock.
+    /// Counts a change: out of the CPU's purse, where there are purses; under the lane's lock.
     #[inline(always)]
-    fn own(&self) -> Option<(Near<'_, P>, Site<'_, P, D>)> {
-        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
-        let (parts, lane) = rooms.lane_of(P::cpu());
-        Some((Near { rooms, parts, credits }, Site { space: self, lane, alone: Alone::InALane }))
+    fn count_near(&self, near: &Near<'_, P>, counted: &Counted) {
+        match &near.rooms {
+            Some(Rooms { credits, .. }) => self.count_in_purses(credits, counted),
+            None => self.count(counted),
+        }
     }
 
-    /// Returns the lane that an address lies in, if it lies in one.
+    /// Returns what lanes and purses there are, if there are any.
     #[inline(always)]
-    fn near(&self, address: VirtAddr) -> Option<Near<'_, P>> {
-        let (rooms, credits) = (self.lane_rooms()?, self.row()?);
-        Some(Near { rooms, parts: rooms.parts_of_lane(address.get())?, credits })
+    fn rooms(&self) -> Option<Rooms<'_, P>> {
+        Some(Rooms { rooms: self.lane_rooms()?, credits: self.row()? })
     }
 
-    /// Locks the part that `choose` says of the lane around a range, if nobody else is there. Apart, and compiled once.
-    #[inline(never)]
-    #[track_caller]
-    fn lock_around<'a>(
-        &'a self,
-        near: &Near<'a, P>,
-        range: PageRange,
-        choose: &mut ChooseAt<'_, 'a, P, D>,
-    ) -> Option<(Locked<'a, P, D>, Site<'a, P, D>)> {
-        let mut site = None;
-        let locked = self.lock.write_first(near.parts, |held| {
-            let site = site.insert(self.site_at(range.start(), held)?);
-            if site.lane.is_around(&range.numbers()) { choose(site) } else { None }
-        })?;
-        Some((locked, site?))
+    /// Returns the calling CPU's lane, for whoever gets its lock.
+    #[inline(always)]
+    fn own<'a>(&'a self, rooms: Rooms<'a, P>) -> (Near<'a, P>, Site<'a, P, D>) {
+        let (parts, lane) = rooms.rooms.lane_of(P::cpu());
+        (Near { rooms: Some(rooms), parts }, Site { space: self, lane, alone: Alone::InALane })
     }
 
-    /// Returns an address's lane, if the lock that is had is that of its edits; not a piece of the rest.
+    /// Returns the lane that an address lies in, if it lies in one; a space without lanes.
     #[inline(always)]
-    fn site_at<'a>(&'a self, address: VirtAddr, held: &EditGuard<'_, P>) -> Option<Site<'a, P, D>> {
-        let lane = self.own_lane(address.get(), held).filter(|lane| lane.notes_lookers)?;
-        Some(Site { space: self, lane, alone: Alone::InALane })
+    fn near<'a>(&'a self, rooms: Option<Rooms<'a, P>>, address: VirtAddr) -> Option<Near<'a, P>> {
+        match rooms {
+            Some(Rooms { rooms: lanes, .. }) => Some(Near { rooms, parts: lanes.parts_of_lane(address.get())? }),
+            None => self.common(),
+        }
+    }
+
+    /// Returns a space without lanes, if nobody seems to be there: who comes in vain takes a share of the semaphore for
+    /// nothing.
+    #[inline(always)]
+    fn common(&self) -> Option<Near<'_, P>> {
+        let parts = self.lock.common_parts().filter(|parts| !parts.seems_used())?;
+        Some(Near { rooms: None, parts })
+    }
+
+    /// Returns the lane around a range, if the lock that is had is that of its edits; not a piece of the rest. Of a space
+    /// without lanes all of it.
+    #[inline(always)]
+    fn site_at<'a>(&'a self, near: &Near<'a, P>, range: PageRange, held: &EditGuard<'_, P>) -> Option<Site<'a, P, D>> {
+        let Some(Rooms { rooms: lanes, .. }) = near.rooms else { return self.common_site() };
+        let lane = lanes.own_lane(&self.index, range.start().get(), held, || false)?;
+        lane.is_around(&range.numbers()).then_some(Site { space: self, lane, alone: Alone::InALane })
+    }
+
+    /// Returns a space as one site, if it has no lanes; the caller has a share, so that none come, and the lock of the
+    /// common table.
+    #[inline(always)]
+    fn common_site(&self) -> Option<Site<'_, P, D>> {
+        let lane = OwnLane::whole(&self.index);
+        self.lane_rooms().is_none().then_some(Site { space: self, lane, alone: Alone::InALane })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::design::Design;
 use crate::system::System;
 use crate::translations::Emptied;
 use crate::translations::gather::Gather;
-use crate::translations::table::Tables;
+use crate::translations::table::{Tables, has_whole_leaf};
 use core::ops::Range;
 use faultless_platform::mutant;
 
@@ -35,12 +35,22 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let mut gather = Gather::of_its_only_zapper(&self.translations, range);
         let has_leaves = self.translations.zap_into(range, Emptied::All, &mut gather, pause);
         match hole {
+            Some(hole) if self.leaves_no_table(&range.numbers(), &hole) => {}
             Some(hole) if self.is_undivided() => self.translations.prune(range.numbers(), hole, &mut gather),
             Some(hole) if self.lock.is_divided() => {
                 self.prune_part(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather);
             }
             _ => self.prune_into(range, &mut gather),
         }
+    }
+
+    /// Says whether a range whose unmapping leaves a hole leaves no table to take away, and none to note that it does not
+    /// know of; a hint that costs less than [`Space::prune_part`].
+    #[inline(always)]
+    fn leaves_no_table(&self, range: &Range<u64>, hole: &Range<u64>) -> bool {
+        // Where no lane begins or ends, no table is left that spans a bound.
+        let is_known = || self.lock.left_over().is_some_and(|left_over| left_over.has_crossing_of(range));
+        !has_whole_leaf(range, hole) && (LaneRooms::<P>::meets_no_bound(hole) || is_known())
     }
 
     /// Says whether nobody had a part of the space yet, and there are no lanes: no table is left over, and none is

@@ -49,12 +49,12 @@
 //! # Memory
 //! 512 bytes for each CPU, and four times as much for annexes, behind the sets of the lanes.
 
-use super::annexes::{self, Annexes};
+use super::annexes::{self, Annexes, GRANULE_BYTES};
 use super::own_lane::{OwnLane, is_part_of};
 use super::request::HUGE_BYTES;
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
-use crate::translations::lanes::{Row, Shape};
+use crate::translations::lanes::{LEAST_BYTES, Row, Shape};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
@@ -253,9 +253,8 @@ impl<P: System> LaneRooms<P> {
 
     /// As [`LaneRooms::lane`], of an address that no CPU's range has.
     fn lane_of_nobody(&self, address: u64) -> Lane<'_, P> {
-        if let Some(annex) = self.annexes().at(address) {
-            let (bounds, room) = (self.annexes().bounds(annex), Some(self.room_of_annex(annex)));
-            return Lane { bounds, room, is_cpus: false };
+        if let Some((annex, bounds)) = self.annexes().around(address) {
+            return Lane { bounds, room: Some(self.room_of_annex(annex)), is_cpus: false };
         }
         let all = self.all();
         let rest = if address < all.start { 0..all.start } else { all.end..u64::MAX };
@@ -285,6 +284,13 @@ impl<P: System> LaneRooms<P> {
         self.lane(address).bounds
     }
 
+    /// Says whether no lane, and no top, begins or ends in a range or at its ends, wherever lanes are.
+    #[inline]
+    pub(super) const fn meets_no_bound(range: &Range<u64>) -> bool {
+        const { assert!(Self::TOP_BYTES.is_multiple_of(GRANULE_BYTES) && LEAST_BYTES.is_multiple_of(GRANULE_BYTES)) };
+        range.start.next_multiple_of(GRANULE_BYTES) > range.end
+    }
+
     /// Says whether a lane begins or ends there.
     #[inline]
     pub(super) fn is_bound(&self, address: u64) -> bool {
@@ -307,6 +313,10 @@ impl<P: System> LaneRooms<P> {
     /// Returns what lies between the tops of CPUs' ranges around an address, which lies behind the last one below.
     #[inline]
     pub(super) fn between_tops(&self, address: u64) -> Range<u64> {
+        if let Some(cpu) = self.shape.cpu_at(address) {
+            let Range { start, end } = self.shape.range_of(cpu);
+            return if cpu + 1 == P::nr_cpus() { 0 } else { start }..end - Self::TOP_BYTES;
+        }
         let all = self.all();
         if address >= all.end {
             return all.end..u64::MAX;

@@ -28,10 +28,11 @@ use faultless_sync::{Choose, HeldRanges, PartTableRef, ReadGuard, RwSemaphore, W
 /// | calls that change a space | `write`, and `downgrade` once only tables are left to change |
 /// | calls that look, faults that lock | `read`; `try_read` where a fault would rather tell its design than wait |
 /// | a long unmapping, to give way | `is_contended` |
-/// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `write_first`, `is_whole` |
+/// | calls that name their part, of a lock that divides the space | `DIVIDES`, `write_part`, `write_first`, `edit_first`, `is_whole` |
 /// | those of them that edit the index, or free tables | `is_divided`, `edit`, `left_over` |
 /// | those of them that get a lane made | `is_edited_by`, `edit_rest` |
 /// | those of them that reach a lane's bound | `parts_at`, `is_edited_by` |
+/// | those of them that are about a space without lanes | `common_parts` |
 /// | whoever looks for areas | `lanes` |
 /// | a second user of a space | `set_lanes`, `divide` |
 /// | a new space | `new`, `set_lanes` |
@@ -105,6 +106,13 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     ) -> Option<(Self::Write<'a>, EditGuard<'a, P>)> {
         None
     }
+    /// As [`MapLock::write_first`], without a part: for a call that has done everything when it drops the table's lock,
+    /// and keeps the share until then.
+    #[inline(always)]
+    #[track_caller]
+    fn edit_first<'a>(&'a self, _parts: PartTableRef<'a, P>) -> Option<(Self::Read<'a>, EditGuard<'a, P>)> {
+        None
+    }
     /// Says whether a writer has everything.
     #[inline]
     fn is_whole(_write: &Self::Write<'_>) -> bool {
@@ -115,6 +123,10 @@ pub unsafe trait MapLock<P: System>: Send + Sync + Sized + 'static {
     #[inline]
     #[track_caller]
     fn edit(&self, _near: VirtAddr) -> Option<EditGuard<'_, P>> {
+        None
+    }
+    /// Returns the table of what lies in no lane, of a lock that divides the space.
+    fn common_parts(&self) -> Option<PartTableRef<'_, P>> {
         None
     }
     /// Returns the table whose lock [`MapLock::edit`] takes.

@@ -19,7 +19,7 @@
 //! for faults before the index changes; the second, under a spin lock, waits behind it (I5 of `area`, R8 of `ranges`).
 
 use super::Space;
-use super::change::{Counted, RemovedAreas, Sizes, announced_range, grown, write_area};
+use super::change::{Counted, Grown, RemovedAreas, Sizes, announced_range, grown, write_area};
 use super::own_lane::{Around, OwnLane, hole_of};
 use super::permit::{AreaAt, WritePermit};
 use super::removal::Removal;
@@ -92,9 +92,9 @@ impl<'a, P: System, D: Design<P>> Site<'a, P, D> {
         added.add(flags, range.len_bytes());
         let neighbour = neighbour.map(AreaAt::new);
         match neighbour.and_then(|area| Some((area, grown(&area, range, &view)?))) {
-            Some((area, view)) => {
+            Some((area, grown)) => {
                 added.areas = 0;
-                self.grow((area, &view), range)?;
+                self.grow((area, &grown), range)?;
             }
             None => self.add(&view)?,
         }
@@ -117,23 +117,29 @@ impl<'a, P: System, D: Design<P>> Site<'a, P, D> {
         Some(())
     }
 
-    /// Lets an area become `view`, which has a range more; nothing if memory is short, or faults would have to be
-    /// waited for under a lane's lock.
+    /// Lets an area have a range more; nothing if memory is short, or faults would have to be waited for under a lane's
+    /// lock.
+    ///
+    /// Where its bounds alone move, over a hole, no fault can tell, of a design that adds freely (I2, I3 of
+    /// `design::faultless`): then nothing is announced. The root is pinned, or there (I4 of `area`).
     #[inline(always)]
-    fn grow(&self, (entry, view): (AreaAt<'_, P, D>, &AreaView<P>), range: PageRange) -> Option<()> {
-        let area = entry.area();
-        let moves_bounds_alone = D::ADDS_FREELY && area.flags_and_root() == (view.flags, view.root);
+    fn grow(&self, (entry, grown): (AreaAt<'_, P, D>, &Grown<P>), range: PageRange) -> Option<()> {
+        let (area, view) = (entry.area(), &grown.view);
+        let moves_bounds_alone = D::ADDS_FREELY && grown.moves_bounds_alone;
         if !moves_bounds_alone && self.alone == Alone::InALane {
             return None;
         }
         let (start, end) = (view.start.get(), view.end.get());
         let mut edit = self.edit(start..end, Some(IndexEntry { start, end, area: entry.place() }))?;
+        if moves_bounds_alone {
+            self.publish(&mut edit);
+            area.set_bounds(view.start..view.end);
+            return Some(());
+        }
         let told = announced_range(range);
         area.begin_change_within(told.clone());
-        if !moves_bounds_alone {
-            self.space.note_change(&told, self.alone);
-            D::await_faults(self.space, view.start..view.end);
-        }
+        self.space.note_change(&told, self.alone);
+        D::await_faults(self.space, view.start..view.end);
         self.publish(&mut edit);
         area.set(view);
         area.end_change();
@@ -179,7 +185,8 @@ impl<'a, P: System, D: Design<P>> Site<'a, P, D> {
         }
         let may_be_in_use = self.publish(&mut edit);
         if let Some(view) = rest {
-            area.set(view);
+            // Of the ordinary an end that goes changes nothing else (I5 of `area`).
+            area.set_bounds(view.start..view.end);
         }
         Some(may_be_in_use)
     }

@@ -8,7 +8,7 @@
 //! # Invariants
 //! * R1 parts that two hold for writing are disjoint, and don't touch (`sync::RangeLock`).
 //! * R2 an area is changed, and freed, only by the holder of a part that has all of it, and all that touches it, as far
-//!   as its lane goes: so whoever holds an address of it, for reading too, keeps it and its neighbours in the lane as
+//!   as its lane goes, or by who has the lane's lock of R3 from the look whether anybody holds a part there: so whoever holds an address of it, for reading too, keeps it and its neighbours in the lane as
 //!   they are, and what it has in common with one beyond the bound (N2 of `lane_rooms`). Of an area that he has beyond
 //!   a bound, a holder changes what it and its neighbour there are to each other, and nothing else (S4 of `seams`).
 //! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
@@ -199,6 +199,12 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
         self.lock.write_first_of(parts, choose)
     }
 
+    #[inline(always)]
+    #[track_caller]
+    fn edit_first<'a>(&'a self, parts: PartTableRef<'a, P>) -> Option<(RangeReadGuard<'a, P, S>, EditGuard<'a, P>)> {
+        self.lock.edit_first_of(parts)
+    }
+
     #[inline]
     fn is_whole(write: &RangeWriteGuard<'_, P, S>) -> bool {
         write.is_whole()
@@ -208,6 +214,11 @@ unsafe impl<P: System, S: RwSemaphore<P>> MapLock<P> for Ranges<P, S> {
     #[track_caller]
     fn edit(&self, near: VirtAddr) -> Option<EditGuard<'_, P>> {
         self.is_divided().then(|| self.table_at(near).lock())
+    }
+
+    #[inline(always)]
+    fn common_parts(&self) -> Option<PartTableRef<'_, P>> {
+        Some(self.lock.parts())
     }
 
     fn parts_at(&self, near: VirtAddr) -> Option<PartTableRef<'_, P>> {
@@ -401,13 +412,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.claim_beside_counters(wanted, added)
     }
 
+    /// Says whether so many areas, and whatever else, may be added, far from any limit, where CPUs hold no credits; under
+    /// the table's lock, with no part held.
+    #[inline(always)]
+    pub(super) fn is_far_from_limits(&self, nr_added: u64) -> bool {
+        let bytes = self.limits.address_space_bytes & self.limits.data_bytes;
+        bytes == u64::MAX && self.nr_areas() + nr_added + Additions::MOST_AREAS < self.limits.max_map_count
+    }
+
     /// As [`Space::claim`], where CPUs hold no credits.
     fn claim_beside_counters<'a>(&'a self, wanted: &Wanted<'_, 'a, P, D>, added: Additions) -> Option<Choice<'a, P>> {
         let (nr_added, bytes_added) = (added.areas, added.bytes);
         let (nr_areas, most) = (self.nr_areas() + nr_added, self.limits.max_map_count);
         let limit = self.limits.address_space_bytes.min(self.limits.data_bytes);
         // All there can be may claim no more than that.
-        let is_far = nr_areas + Additions::MOST_AREAS < most && limit == u64::MAX;
+        let is_far = self.is_far_from_limits(nr_added);
         let (nr_claimed, bytes_claimed) = if is_far { (0, 0) } else { wanted.held.claimed() };
         // One below the limit, at which some calls answer otherwise.
         let has_room = nr_areas + nr_claimed + 1 < most;

@@ -21,6 +21,7 @@ use crate::events::Event;
 use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::frames;
+use crate::translations::shootdown::TakenBy;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use faultless_phys::Pfn;
@@ -84,8 +85,8 @@ impl<'a, P: System> Gather<'a, P> {
         }
     }
 
-    /// Takes over the reference of the entry of `page`, which was cleared, if it holds one; a full gather is flushed
-    /// before. Pages come ascending.
+    /// Takes over the reference of the entry of `page`, which was cleared by a read-modify-write, if it holds one; a full
+    /// gather is flushed before. Pages come ascending.
     pub fn add(&mut self, page: u64, entry: Entry) {
         if entry.is_present() {
             let first = self.cleared.map_or(page, |(first, _)| first);
@@ -145,11 +146,11 @@ impl<'a, P: System> Gather<'a, P> {
         let cleared = self.cleared.take();
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
-            self.translations.flush_reaching(self.range, &self.reach);
+            self.translations.flush_reaching((self.range, TakenBy::Store), &self.reach);
         } else if let Some((first, end)) = cleared
             && let Some(cleared) = PageRange::between(VirtAddr::new(first), VirtAddr::new(end))
         {
-            self.translations.flush(cleared);
+            self.translations.flush_reaching((cleared, TakenBy::ReadModifyWrite), &cleared.numbers());
         }
         self.put_frames();
         if self.nr_tables != 0 {
@@ -163,19 +164,28 @@ impl<P: System> Gather<'_, P> {
     fn put_tables(&mut self) {
         let memory = self.translations.memory();
         let is_looked_at = self.translations.is_looked_at();
-        let put = |table: Pfn| match is_looked_at || frames::was_shared_table(memory, table) {
-            true => frames::put_table_deferred(memory, table),
-            false => frames::put_table(memory, table),
-        };
         // SAFETY: so many are written.
-        unsafe { self.tables[..self.nr_tables].assume_init_ref() }.iter().for_each(|&table| put(table));
+        for &table in unsafe { self.tables[..self.nr_tables].assume_init_ref() } {
+            put_table::<P>(memory, table, is_looked_at);
+        }
         let mut nr_freed = core::mem::take(&mut self.nr_tables);
-        while let Some(table) = self.linked_tables {
-            self.linked_tables = frames::link(memory, table);
-            put(table);
-            nr_freed += 1;
+        if self.linked_tables.is_some() {
+            nr_freed += self.put_linked_tables(is_looked_at);
         }
         self.translations.instance().events.note_many(Event::TablesFreed, nr_freed as u64);
+    }
+
+    /// Gives the tables back that are linked; returns how many.
+    #[cold]
+    fn put_linked_tables(&mut self, is_looked_at: bool) -> usize {
+        let memory = self.translations.memory();
+        let mut nr_freed = 0;
+        while let Some(table) = self.linked_tables {
+            self.linked_tables = frames::link(memory, table);
+            put_table::<P>(memory, table, is_looked_at);
+            nr_freed += 1;
+        }
+        nr_freed
     }
 
     #[inline]
@@ -189,6 +199,15 @@ impl<P: System> Gather<'_, P> {
             frames::put(memory, frame);
         }
         self.len = 0;
+    }
+}
+
+/// Gives a table back that was taken out of the tree and shot down; behind a grace period, if somebody may be looking.
+#[inline(always)]
+fn put_table<P: System>(memory: &P::Frames, table: Pfn, is_looked_at: bool) {
+    match is_looked_at || frames::was_shared_table(memory, table) {
+        true => frames::put_table_deferred(memory, table),
+        false => frames::put_table(memory, table),
     }
 }
 

@@ -60,8 +60,8 @@ use faultless_phys::{FrameSource, OutOfFrames, Pfn};
 use faultless_platform::{Atomic, CpuSet, Ordering, PAGE_BYTES, Tracepoint, mutant};
 use faultless_sync::{AtomicCpuSet, CpuSetView, Stamp};
 
-/// Ranges begin at a multiple of this: what the upper two levels of page tables divide.
-const UNIT: u64 = 1 << 30;
+/// Ranges begin at a multiple of this, and have as much at least: what the upper two levels of page tables divide.
+pub(crate) const LEAST_BYTES: u64 = 1 << 30;
 const LINE_BYTES: usize = 64;
 const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
 /// A range of more lanes is everybody's.
@@ -97,7 +97,7 @@ impl Shape {
     /// Divides a room into the largest ranges of which each CPU gets one; nothing if it is too small.
     pub(crate) fn new(nr_cpus: usize, room: &Range<u64>) -> Option<Self> {
         let nr_cpus = nr_cpus as u64;
-        (UNIT.trailing_zeros()..u64::BITS - 1).rev().find_map(|shift| {
+        (LEAST_BYTES.trailing_zeros()..u64::BITS - 1).rev().find_map(|shift| {
             let top = (room.end >> shift).checked_sub(2)?;
             let lowest = room.start.div_ceil(1 << shift);
             (top + 1 >= lowest + nr_cpus).then_some(Self { shift, top, nr_cpus })
@@ -386,9 +386,16 @@ impl<P: System> Lanes<P> {
         if self.asked().is_none() {
             return self.users.view().others_below(P::nr_cpus(), cpu);
         }
+        let has_others = self.sets(range).any(|set| set.has_others_below(P::nr_cpus(), cpu));
+        has_others.then(|| self.all_but(range, cpu)).filter(|cpus| !cpus.is_empty())
+    }
+
+    /// As [`Lanes::snapshot`], without a CPU.
+    #[cold]
+    fn all_but(&self, range: &Range<u64>, cpu: usize) -> CpuSet {
         let mut cpus = self.snapshot(range);
         cpus.remove(cpu);
-        (!cpus.is_empty()).then_some(cpus)
+        cpus
     }
 
     /// Returns the sets that a range is the business of.

@@ -47,7 +47,7 @@ use crate::translations::frames::FrameMap;
 use crate::translations::lanes::{Lanes, Spread};
 use crate::translations::resident::Resident;
 use crate::translations::sharer::Sharer;
-use crate::translations::shootdown::Cpus;
+use crate::translations::shootdown::{Cpus, TakenBy};
 use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
 use alloc::sync::Arc;
@@ -170,11 +170,12 @@ impl<P: System> Translations<P> {
 
     /// Takes the translations of `range` away from all CPUs.
     pub(crate) fn flush(&self, range: PageRange) {
-        self.flush_reaching(range, &range.numbers());
+        self.flush_reaching((range, TakenBy::Store), &range.numbers());
     }
 
-    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range.
-    pub(crate) fn flush_reaching(&self, range: PageRange, reach: &Range<u64>) {
+    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range; `taken`
+    /// says by what it was taken away last.
+    pub(crate) fn flush_reaching(&self, range: (PageRange, TakenBy), reach: &Range<u64>) {
         let instance = self.instance();
         instance.cpus.shoot_down((&instance.events, instance.memory.rcu()), &self.lanes, self.id, range, reach);
     }

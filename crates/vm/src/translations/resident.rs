@@ -153,8 +153,13 @@ impl<P: System> Resident<P> {
 
     /// As [`Resident::remove`], and notes how many there were, as far as the module says.
     pub(crate) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
-        if self.is_of_one_cpu() {
-            self.note_peak(memory);
+        // Where at most one CPU has ever changed its count, a sum fetches no line of another.
+        if self.counted.view().has_one_at_most(self.nr_cpus()) {
+            // Relaxed: the CPU's own.
+            match self.cell(memory, P::cpu()).count.load(Ordering::Relaxed) {
+                0 => self.note_peak(memory),
+                all => self.raise_peak(all),
+            }
         } else {
             self.sum_if_risen(memory, nr_pages);
         }
@@ -178,11 +183,6 @@ impl<P: System> Resident<P> {
             _ = self.note.compare_exchange(own, CLEAR, Ordering::Release, Ordering::Relaxed);
         }
         looks
-    }
-
-    /// Says whether a sum fetches no line of another CPU: at most one has ever changed its count.
-    fn is_of_one_cpu(&self) -> bool {
-        self.nr_cpus() == 1 || self.members().nth(1).is_none()
     }
 
     /// Says whether this CPU's count will have moved far since its last look, or has; if so, this is a look.
@@ -209,7 +209,11 @@ impl<P: System> Resident<P> {
     }
 
     pub(crate) fn note_peak(&self, memory: &P::Frames) {
-        let pages = self.pages(memory);
+        self.raise_peak(self.pages(memory));
+    }
+
+    #[inline]
+    fn raise_peak(&self, pages: u64) {
         // Relaxed: a statistic; the loop keeps the largest.
         let mut peak = self.peak.load(Ordering::Relaxed);
         while pages > peak {

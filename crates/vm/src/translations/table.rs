@@ -33,8 +33,6 @@ use faultless_platform::{Holds, InPlace, Ordering};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 512;
-/// Levels of the highest tree.
-const MOST_LEVELS: usize = 6;
 /// The height of a space's tree: as many levels as the format has, of which user memory takes the lower half.
 const OF_FORMAT: u32 = 0;
 
@@ -169,7 +167,7 @@ const fn leaf_end(address: u64) -> u64 {
 
 /// Says whether a leaf table that has a part of `range` lies wholly in `hole`.
 #[inline]
-fn has_whole_leaf(range: &Range<u64>, hole: &Range<u64>) -> bool {
+pub(crate) fn has_whole_leaf(range: &Range<u64>, hole: &Range<u64>) -> bool {
     let first = hole.start.next_multiple_of(span(2)).max(range.start / span(2) * span(2));
     first < range.end && leaf_end(first) <= hole.end
 }
@@ -253,9 +251,11 @@ impl<P: System> Tables<P> {
     /// range, as one, the leaf tables among them or not; nothing if there is none.
     pub(crate) fn spanned_within(range: &Range<u64>, hole: &Range<u64>, with_leaves: bool) -> Option<Range<u64>> {
         let mut tables: Option<Range<u64>> = None;
-        for size in (if with_leaves { 2 } else { 3 }..=P::Format::LEVELS).map(span) {
-            let low = range.start.max(hole.start.next_multiple_of(size)) / size * size;
-            let high = range.end.next_multiple_of(size).min(hole.end / size * size);
+        // By masks: the compiler does not know that the spans are powers of two, and divides.
+        for mask in (if with_leaves { 2 } else { 3 }..=P::Format::LEVELS).map(|level| span(level) - 1) {
+            let (down, up) = (|at: u64| at & !mask, |at: u64| (at + mask) & !mask);
+            let low = down(range.start.max(up(hole.start)));
+            let high = up(range.end).min(down(hole.end));
             if low < high {
                 let widest = tables.unwrap_or(low..high);
                 tables = Some(widest.start.min(low)..widest.end.max(high));
@@ -547,33 +547,34 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         }
     }
 
-    /// As [`Tables::prune`], of a range in one leaf table, which lies wholly in the hole: one walk down, and up again
-    /// as long as tables lie in the hole.
+    /// As [`Tables::prune`], of a range in one leaf table, which lies wholly in the hole: one walk down, which takes the
+    /// tables that lie in the hole, the highest first.
     #[inline]
     fn prune_way(&self, memory: &P::Frames, address: u64, hole: &Range<u64>, taken: &mut impl FnMut(Pfn, Range<u64>)) {
-        let mut way = [None; MOST_LEVELS + 1];
-        let (mut table, mut lowest) = (self.root, Self::TOP + 1);
+        let covered = |level: u32| address & !(span(level) - 1)..(address | (span(level) - 1)) + 1;
+        let lies_in_hole = |level: u32| hole.start <= covered(level).start && covered(level).end <= hole.end;
+        let highest = (2..Self::TOP).take_while(|&level| lies_in_hole(level + 1)).last().map_or(2, |level| level + 1);
+        let mut table = self.root;
         for level in (2..=Self::TOP).rev() {
             let slot = entry_for::<P>(memory, table, level, address);
-            let entry = {
+            let below = {
                 let _map = Self::map_upper(memory, table);
-                load::<P>(slot)
+                let entry = load::<P>(slot);
+                if !entry.is_present() {
+                    return;
+                }
+                if level <= highest {
+                    debug_assert!(level > 2 || !is_shared::<P>(entry), "{address:x}: others have the table, too");
+                    // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
+                    slot.store(Entry::EMPTY, Ordering::Release);
+                    debug_assert!(level == highest || Self::is_bare(memory, table), "{address:x}: one leaks (I4)");
+                }
+                entry.pfn()
             };
-            if !entry.is_present() {
-                break;
+            if level <= highest {
+                taken(below, covered(level));
             }
-            way[level as usize] = Some((table, slot, entry.pfn()));
-            (table, lowest) = (entry.pfn(), level);
-        }
-        for level in lowest..Self::TOP + 1 {
-            let start = address / span(level) * span(level);
-            let covered = start..start + span(level);
-            if covered.start < hole.start || hole.end < covered.end {
-                return;
-            }
-            if let Some((above, slot, table)) = way[level as usize] {
-                Self::take_empty(memory, (above, slot), (level, table), covered, taken);
-            }
+            table = below;
         }
     }
 

@@ -30,7 +30,7 @@ mod sizes;
 mod wide;
 
 pub(super) use commit::{Departing, RemovedAreas, release_area};
-pub(super) use plan::{grown, write_area};
+pub(super) use plan::{Grown, grown, write_area};
 pub(super) use reserve::Reserve;
 pub(super) use sizes::Counted;
 pub use sizes::Sizes;

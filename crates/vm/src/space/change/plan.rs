@@ -324,16 +324,26 @@ pub(in crate::space) fn write_area<P: System, D: Design<P>>(
     }
 }
 
+/// An area that touches what comes, with that, as one.
+pub(in crate::space) struct Grown<P: System> {
+    pub(in crate::space) view: AreaView<P>,
+    /// Whether its bounds alone differ.
+    pub(in crate::space) moves_bounds_alone: bool,
+}
+
 /// Returns an area that touches what comes in a range, with that, as one; nothing if they stay apart.
 #[inline]
 pub(in crate::space) fn grown<P: System, D: Design<P>>(
     entry: &AreaAt<'_, P, D>,
     range: PageRange,
     new: &AreaView<P>,
-) -> Option<AreaView<P>> {
+) -> Option<Grown<P>> {
     let view = &neighbour(entry, range, Some(new));
     let (below, above) = if view.end == new.start { (view, new) } else { (new, view) };
-    below.joins(above).then(|| joined(below, above))
+    below.joins(above).then(|| {
+        let grown = joined(below, above);
+        Grown { view: grown, moves_bounds_alone: (view.flags, view.root) == (grown.flags, grown.root) }
+    })
 }
 
 /// Returns a view of an area that meets a range. The area's root is pinned if the change cuts the area, or may join it

@@ -205,7 +205,9 @@ fn the_lock_of_one_table_is_not_that_of_another_lane() {
         crowd(space, START);
         let lanes = space.lane_rooms().expect("mappings are spread");
         let annex = lanes.annexes().at(START).expect("made");
-        let had_with = |held| [START, START / 2].map(|place| space.site_at(VirtAddr::new(place), &held).is_some());
+        let page = |place: u64| PageRange::new(VirtAddr::new(place + PAGE), PAGE).expect("a page");
+        let near = space.near(space.rooms(), VirtAddr::new(START)).expect("a lane");
+        let had_with = |held| [START, START / 2].map(|place| space.site_at(&near, page(place), &held).is_some());
         assert_eq!(had_with(lanes.parts_of_annex(annex).lock()), [true, false]);
         assert_eq!(had_with(space.lock.edit_rest().expect("parts are given out")), [false, false]);
     });

@@ -43,7 +43,7 @@ fn ranges_lie_apart_inside_the_room_and_are_as_large_as_can_be() {
         let len = ranges[0].end - ranges[0].start;
         assert!(len.is_power_of_two() && ranges.iter().all(|range| range.end - range.start == len));
         assert!(ranges.windows(2).all(|pair| pair[1].end == pair[0].start));
-        assert!(ranges.iter().all(|range| range.start % UNIT == 0 && range.start % len == 0));
+        assert!(ranges.iter().all(|range| range.start % LEAST_BYTES == 0 && range.start % len == 0));
         assert!(room.end - ranges[0].end >= len, "{nr_cpus}: the highest is nobody's");
         assert!(ranges[nr_cpus - 1].start >= room.start);
         assert!(room.end / (2 * len) < nr_cpus as u64 + 2, "{nr_cpus}: twice as long would do");
@@ -59,10 +59,10 @@ fn ranges_lie_apart_inside_the_room_and_are_as_large_as_can_be() {
 #[test]
 fn a_room_too_small_for_all_has_no_ranges() {
     let of = |nr_cpus, room: Range<u64>| Shape::new(nr_cpus, &room).map(|shape| shape.range_of(nr_cpus - 1));
-    assert_eq!(of(3, 0..4 * UNIT), Some(0..UNIT));
-    assert_eq!(of(4, 0..4 * UNIT), None);
-    assert_eq!(of(1, 1..2 * UNIT), None);
-    assert_eq!(of(1, 0..4 * UNIT), Some(0..2 * UNIT));
+    assert_eq!(of(3, 0..4 * LEAST_BYTES), Some(0..LEAST_BYTES));
+    assert_eq!(of(4, 0..4 * LEAST_BYTES), None);
+    assert_eq!(of(1, 1..2 * LEAST_BYTES), None);
+    assert_eq!(of(1, 0..4 * LEAST_BYTES), Some(0..2 * LEAST_BYTES));
     assert_eq!(of(1, 5..6), None);
 }
 
