@@ -37,8 +37,8 @@ fn an_uncontended_semaphore_costs_one_read_modify_write_each_way() {
         let (read, write) = with_semaphore(name, Uncontended).expect("registered");
         let generation = Generation::named(name).expect("registered");
         if generation.follows(Rules::BRAVO) {
-            // `cost` warms the lock up, which turns the bias on. A place of the table, whose taking is the fence, and two
-            // looks; the word is not touched.
+            // `cost` warms the lock up, which turns the bias on. A place of the table, whose taking is the fence, and
+            // two looks; the word is not touched.
             assert_eq!((read.read_modify_writes, read.atomics, read.fences), (2, 4, 0), "{name}");
             continue;
         }

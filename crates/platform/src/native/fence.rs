@@ -26,8 +26,8 @@ pub(super) fn fence(order: Ordering) {
     atomic::fence(order);
 }
 
-/// As a sequentially consistent [`fence`], behind a read-modify-write. On x86-64 those are locked instructions, over which
-/// neither loads nor stores move (Intel's manual, volume 3, 8.2.3.9), so only the compiler is told.
+/// As a sequentially consistent [`fence`], behind a read-modify-write. On x86-64 those are locked instructions, over
+/// which neither loads nor stores move (Intel's manual, volume 3, 8.2.3.9), so only the compiler is told.
 #[inline(always)]
 pub(super) fn fence_after_rmw() {
     // ORDER: the caller's; it names the pair.

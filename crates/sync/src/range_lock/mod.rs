@@ -292,9 +292,9 @@ impl<P: Processor, S: RwSemaphore<P>, const PLACES: usize> RangeLock<P, S, PLACE
     }
 
     /// Locks a table that nobody holds a part of, without a part of it: for edits that are over before the table's lock
-    /// is dropped, so that nobody comes to hold one meanwhile. As with [`RangeLock::write_first_of`] the caller then asks
-    /// whose table it is; and it keeps the share, which keeps those out who take everything, until it has dropped the
-    /// lock.
+    /// is dropped, so that nobody comes to hold one meanwhile. As with [`RangeLock::write_first_of`] the caller then
+    /// asks whose table it is; and it keeps the share, which keeps those out who take everything, until it has dropped
+    /// the lock.
     ///
     /// Nothing comes of it if somebody has that lock or a part, or if no parts are given out.
     ///

@@ -1,4 +1,4 @@
-//! Spaces that two CPUs use and whose mappings are spread, for tests of what calls do in company.
+//! Spaces that two CPUs use, for tests of what calls do in company.
 
 extern crate std;
 
@@ -17,10 +17,19 @@ pub(super) type Tested = Faultless<Rwsem<Native>>;
 pub(super) type TestedSpace<'a> = SpaceRef<'a, Native, Tested>;
 type TestedGuest<'a> = Guest<'a, Native, Tested>;
 
-/// Runs `act` on one of two CPUs that use some spaces, on a machine of so many; then the invariants hold.
+/// As [`in_company_of`], in spaces whose mappings are spread.
 pub(super) fn in_company<const N: usize>(
     nr_cpus: usize,
     limits: &Limits,
+    act: impl FnOnce([(&TestedSpace<'_>, &TestedGuest<'_>); N]),
+) {
+    in_company_of(nr_cpus, Limits { placement: PlacementPolicy::Spread, ..*limits }, act);
+}
+
+/// Runs `act` on one of two CPUs that use some spaces, on a machine of so many; then the invariants hold.
+pub(super) fn in_company_of<const N: usize>(
+    nr_cpus: usize,
+    limits: Limits,
     act: impl FnOnce([(&TestedSpace<'_>, &TestedGuest<'_>); N]),
 ) {
     let (region, machine) = (HostRegion::reserve(64 << 20).expect("the host has room"), Machine::new(nr_cpus));
@@ -29,7 +38,6 @@ pub(super) fn in_company<const N: usize>(
         let memory = unsafe { Memory::new(region.base(), region.len_bytes(), nr_cpus, Options::default()) };
         let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
         let vm = vm.expect("a frame for the zero page");
-        let limits = Limits { placement: PlacementPolicy::Spread, ..*limits };
         let spaces: [TestedSpace<'_>; N] = core::array::from_fn(|_| vm.create_space(limits).expect("room"));
         let (came, done) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {

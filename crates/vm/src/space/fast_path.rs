@@ -14,12 +14,12 @@
 //! * No limit is near, where CPUs hold no credits.
 //!
 //! # Why it is sound
-//! The call has the lock of its lane's edits from the choice to the counters (R3 of `ranges`), and comes to it where the
-//! table of parts is empty (`sync::RangeLock`, `edit_first_of`, `write_first_of`): so there is nothing to wait for. A
-//! mapping is over when it drops that lock, and needs no part (R2); an unmapping enters one, and has it until the pages
-//! are gone. A CPU's range never belongs to another table (I5 there). An annex may: so the call asks again under the
-//! table's lock. What the call knows by where it is, it need not find out: a part inside a lane has no seams,
-//! and that lane's index has all that lies in it (N1).
+//! The call has the lock of its lane's edits from the choice to the counters (R3 of `ranges`), and comes to it where
+//! the table of parts is empty (`sync::RangeLock`, `edit_first_of`, `write_first_of`): so there is nothing to wait for.
+//! A mapping is over when it drops that lock, and needs no part (R2); an unmapping enters one, and has it until the
+//! pages are gone. A CPU's range never belongs to another table (I5 there). An annex may: so the call asks again under
+//! the table's lock. What the call knows by where it is, it need not find out: a part inside a lane has no seams, and
+//! that lane's index has all that lies in it (N1).
 //!
 //! # Races
 //! | race | why it is sound |
@@ -280,8 +280,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         Some(Near { rooms: None, parts })
     }
 
-    /// Returns the lane around a range, if the lock that is had is that of its edits; not a piece of the rest. Of a space
-    /// without lanes all of it.
+    /// Returns the lane around a range, if the lock that is had is that of its edits; not a piece of the rest. Of a
+    /// space without lanes all of it.
     #[inline(always)]
     fn site_at<'a>(&'a self, near: &Near<'a, P>, range: PageRange, held: &EditGuard<'_, P>) -> Option<Site<'a, P, D>> {
         let Some(Rooms { rooms: lanes, .. }) = near.rooms else { return self.common_site() };

@@ -8,9 +8,10 @@
 //! # Invariants
 //! * R1 parts that two hold for writing are disjoint, and don't touch (`sync::RangeLock`).
 //! * R2 an area is changed, and freed, only by the holder of a part that has all of it, and all that touches it, as far
-//!   as its lane goes, or by who has the lane's lock of R3 from the look whether anybody holds a part there: so whoever holds an address of it, for reading too, keeps it and its neighbours in the lane as
-//!   they are, and what it has in common with one beyond the bound (N2 of `lane_rooms`). Of an area that he has beyond
-//!   a bound, a holder changes what it and its neighbour there are to each other, and nothing else (S4 of `seams`).
+//!   as its lane goes, or by who has the lane's lock of R3 from the look whether anybody holds a part there: so whoever
+//!   holds an address of it, for reading too, keeps it and its neighbours in the lane as they are, and what it has in
+//!   common with one beyond the bound (N2 of `lane_rooms`). Of an area that he has beyond a bound, a holder changes
+//!   what it and its neighbour there are to each other, and nothing else (S4 of `seams`).
 //! * R3 the index is edited, the counters are changed and a part is chosen under the table's lock
 //!   ([`MapLock::edit`]), from the edit's preparation to the counters; the edit is of the version in force. Nobody
 //!   sleeps or waits for faults with it. Where mappings are spread, each lane has a table and an index (`lane_rooms`,
@@ -412,8 +413,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         self.claim_beside_counters(wanted, added)
     }
 
-    /// Says whether so many areas, and whatever else, may be added, far from any limit, where CPUs hold no credits; under
-    /// the table's lock, with no part held.
+    /// Says whether so many areas, and whatever else, may be added, far from any limit, where CPUs hold no credits;
+    /// under the table's lock, with no part held.
     #[inline(always)]
     pub(super) fn is_far_from_limits(&self, nr_added: u64) -> bool {
         let bytes = self.limits.address_space_bytes & self.limits.data_bytes;

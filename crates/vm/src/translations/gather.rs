@@ -21,7 +21,6 @@ use crate::events::Event;
 use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::frames;
-use crate::translations::shootdown::TakenBy;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use faultless_phys::Pfn;
@@ -85,8 +84,8 @@ impl<'a, P: System> Gather<'a, P> {
         }
     }
 
-    /// Takes over the reference of the entry of `page`, which was cleared by a read-modify-write, if it holds one; a full
-    /// gather is flushed before. Pages come ascending.
+    /// Takes over the reference of the entry of `page`, which was cleared by a read-modify-write, if it holds one; a
+    /// full gather is flushed before. Pages come ascending.
     pub fn add(&mut self, page: u64, entry: Entry) {
         if entry.is_present() {
             let first = self.cleared.map_or(page, |(first, _)| first);
@@ -146,11 +145,14 @@ impl<'a, P: System> Gather<'a, P> {
         let cleared = self.cleared.take();
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
-            self.translations.flush_reaching((self.range, TakenBy::Store), &self.reach);
+            self.translations.fence_before_flush();
+            self.translations.flush_reaching(self.range, &self.reach);
         } else if let Some((first, end)) = cleared
             && let Some(cleared) = PageRange::between(VirtAddr::new(first), VirtAddr::new(end))
         {
-            self.translations.flush_reaching((cleared, TakenBy::ReadModifyWrite), &cleared.numbers());
+            // ORDER: as `fence_before_flush`; the entries were cleared by read-modify-writes.
+            P::fence_after_rmw();
+            self.translations.flush_reaching(cleared, &cleared.numbers());
         }
         self.put_frames();
         if self.nr_tables != 0 {

@@ -47,14 +47,14 @@ use crate::translations::frames::FrameMap;
 use crate::translations::lanes::{Lanes, Spread};
 use crate::translations::resident::Resident;
 use crate::translations::sharer::Sharer;
-use crate::translations::shootdown::{Cpus, TakenBy};
+use crate::translations::shootdown::Cpus;
 use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Bulk, mutant};
+use faultless_platform::{Atomic, Bulk, Ordering, mutant};
 use faultless_sync::{Lookers, RcuGuard};
 pub(crate) use zap::Emptied;
 
@@ -170,12 +170,21 @@ impl<P: System> Translations<P> {
 
     /// Takes the translations of `range` away from all CPUs.
     pub(crate) fn flush(&self, range: PageRange) {
-        self.flush_reaching((range, TakenBy::Store), &range.numbers());
+        self.fence_before_flush();
+        self.flush_reaching(range, &range.numbers());
     }
 
-    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range; `taken`
-    /// says by what it was taken away last.
-    pub(crate) fn flush_reaching(&self, range: (PageRange, TakenBy), reach: &Range<u64>) {
+    /// Orders what was cleared, by stores among others, before a shootdown reads the sets.
+    #[inline(always)]
+    pub(crate) fn fence_before_flush(&self) {
+        // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins a set unseen and reads an
+        // entry from before it was cleared (I2 of `shootdown`). Model: `tests/native/shootdown.rs`.
+        P::fence(Ordering::SeqCst);
+    }
+
+    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range; behind the
+    /// fence, or what stands for it.
+    pub(crate) fn flush_reaching(&self, range: PageRange, reach: &Range<u64>) {
         let instance = self.instance();
         instance.cpus.shoot_down((&instance.events, instance.memory.rcu()), &self.lanes, self.id, range, reach);
     }

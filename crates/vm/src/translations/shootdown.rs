@@ -71,28 +71,6 @@ const fn patience(nr_cpus: usize) -> u32 {
     if patience > 8 { 8 } else { patience }
 }
 
-/// By what the caller of a shootdown took things away: the last of it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum TakenBy {
-    /// A store, or either.
-    Store,
-    /// A read-modify-write.
-    ReadModifyWrite,
-}
-
-impl TakenBy {
-    /// Orders what was taken away before a look at the sets.
-    #[inline(always)]
-    fn fence<P: System>(self) {
-        // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins a set unseen and reads an
-        // entry from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
-        match self {
-            Self::Store => P::fence(Ordering::SeqCst),
-            Self::ReadModifyWrite => P::fence_after_rmw(),
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Request {
     space: SpaceId,
@@ -275,16 +253,16 @@ impl<P: System> Cpus<P> {
     }
 
     /// Takes the translations of `range` away from the CPUs that may have some, and waits for those that walk anywhere
-    /// in `reach`, which holds the range; `taken` says by what the caller cleared the entries last. See the module.
+    /// in `reach`, which holds the range; called behind a sequentially consistent fence, which lies behind what was
+    /// cleared. See the module.
     pub fn shoot_down(
         &self,
         (events, rcu): (&Events<P>, &Rcu<P>),
         lanes: &Lanes<P>,
         space: SpaceId,
-        (range, taken): (PageRange, TakenBy),
+        range: PageRange,
         reach: &Range<u64>,
     ) {
-        taken.fence::<P>();
         let me = P::cpu();
         let targets = mutant!(LaneReadEarly, lanes.others(reach, me) => self.early_others(lanes, reach, me));
         // SAFETY: this thread owns its CPU and is in kernel state.

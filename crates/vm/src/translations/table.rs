@@ -547,14 +547,13 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
         }
     }
 
-    /// As [`Tables::prune`], of a range in one leaf table, which lies wholly in the hole: one walk down, which takes the
-    /// tables that lie in the hole, the highest first.
+    /// As [`Tables::prune`], of a range in one leaf table, which lies wholly in the hole: one walk down, which takes
+    /// the tables that lie in the hole, the highest first.
     #[inline]
     fn prune_way(&self, memory: &P::Frames, address: u64, hole: &Range<u64>, taken: &mut impl FnMut(Pfn, Range<u64>)) {
         let covered = |level: u32| address & !(span(level) - 1)..(address | (span(level) - 1)) + 1;
         let lies_in_hole = |level: u32| hole.start <= covered(level).start && covered(level).end <= hole.end;
-        let highest = (2..Self::TOP).take_while(|&level| lies_in_hole(level + 1)).last().map_or(2, |level| level + 1);
-        let mut table = self.root;
+        let (mut table, mut is_taken) = (self.root, false);
         for level in (2..=Self::TOP).rev() {
             let slot = entry_for::<P>(memory, table, level, address);
             let below = {
@@ -563,15 +562,17 @@ impl<P: System, const HEIGHT: u32> Tables<P, HEIGHT> {
                 if !entry.is_present() {
                     return;
                 }
-                if level <= highest {
+                let was_taken = is_taken;
+                is_taken = is_taken || lies_in_hole(level);
+                if is_taken {
                     debug_assert!(level > 2 || !is_shared::<P>(entry), "{address:x}: others have the table, too");
                     // ORDER: Release pairs with `load`: whoever reads the empty entry starts a table of its own.
                     slot.store(Entry::EMPTY, Ordering::Release);
-                    debug_assert!(level == highest || Self::is_bare(memory, table), "{address:x}: one leaks (I4)");
+                    debug_assert!(!was_taken || Self::is_bare(memory, table), "{address:x}: a table leaks (I4)");
                 }
                 entry.pfn()
             };
-            if level <= highest {
+            if is_taken {
                 taken(below, covered(level));
             }
             table = below;

@@ -3,8 +3,8 @@
 extern crate std;
 
 use super::*;
-use crate::limits::Limits;
-use crate::space::company::{TestedSpace, in_company};
+use crate::limits::{Limits, PlacementPolicy};
+use crate::space::company::{TestedSpace, in_company, in_company_of};
 use crate::space::crowding::{START, crowd};
 use crate::space::{MapRequest, Populate};
 use crate::{AddressRange, CallError, PAGE, VirtAddr};
@@ -52,6 +52,8 @@ enum Where {
     OtherRange,
     /// Around an annex.
     Annex,
+    /// In a space without lanes.
+    NoLanes,
 }
 
 /// Maps in both spaces, where the first may go the fast way; returns the place, the same in both.
@@ -90,14 +92,16 @@ fn play(seed: u64, limits: &Limits, place: Where, taken: &mut Taken) {
         AreaFlags::READ.union(AreaFlags::WRITE).union(AreaFlags::NORESERVE),
         AreaFlags::READ.union(AreaFlags::WRITE).union(AreaFlags::GROWSDOWN),
     ];
-    in_company(NR_CPUS, limits, |both: [_; 2]| {
+    let has_lanes = place != Where::NoLanes;
+    let placement = if has_lanes { PlacementPolicy::Spread } else { PlacementPolicy::Linux };
+    in_company_of(NR_CPUS, Limits { placement, ..*limits }, |both: [_; 2]| {
         let mut random = Random::new(seed);
         let mut draw = |end| random.below(end);
         let spaces = both.map(|(space, _)| space);
         let (mut lowest, mut highest) = (u64::MAX, 0);
         let lanes = || spaces[0].lane_rooms().expect("mappings are spread");
         let start = match place {
-            Where::OwnRange => None,
+            Where::OwnRange | Where::NoLanes => None,
             Where::OtherRange => Some(lanes().lane_of::<()>(1 - Native::cpu()).1.bounds.start),
             Where::Annex => {
                 spaces.iter().for_each(|space| crowd(space, START));
@@ -115,7 +119,7 @@ fn play(seed: u64, limits: &Limits, place: Where, taken: &mut Taken) {
             let is_first = highest == 0;
             match draw(8) {
                 kind if kind < 4 || is_first => {
-                    let is_named = !is_first && (place != Where::OwnRange || kind == 3);
+                    let is_named = !is_first && (start.is_some() || kind == 3);
                     let placement = match (is_named, step % 2) {
                         (false, _) => Placement::Anywhere,
                         (true, 0) => Placement::FixedNoReplace(VirtAddr::new(page(&mut draw))),
@@ -171,13 +175,15 @@ fn calls_on_the_fast_path_leave_what_those_on_the_usual_one_leave() {
 }
 
 #[test]
-fn so_do_those_at_named_addresses_in_other_lanes() {
-    for place in [Where::OtherRange, Where::Annex] {
+fn so_do_those_at_named_addresses_in_other_lanes_and_those_without_lanes() {
+    for place in [Where::OtherRange, Where::Annex, Where::NoLanes] {
         let mut taken = Taken::default();
         for seed in 1..=60 {
             play(seed, &Limits::default(), place, &mut taken);
         }
-        assert!(taken.nr_named_maps > 500 && taken.nr_unmaps > 200, "{} and {}", taken.nr_named_maps, taken.nr_unmaps);
+        let Taken { nr_maps, nr_named_maps, nr_unmaps } = taken;
+        let are_many = if place == Where::NoLanes { nr_maps > 500 && nr_named_maps > 50 } else { nr_named_maps > 500 };
+        assert!(are_many && nr_unmaps > 200, "{nr_maps}, {nr_named_maps} and {nr_unmaps}");
     }
 }
 
@@ -185,13 +191,13 @@ fn so_do_those_at_named_addresses_in_other_lanes() {
 #[test]
 fn limits_are_what_they_are_on_the_usual_path() {
     let mut taken = Taken::default();
-    for seed in 1..=180 {
+    for seed in 1..=240 {
         let limits = match seed % 3 {
             0 => Limits { max_map_count: 3 + seed % 11, ..Limits::default() },
             1 => Limits { address_space_bytes: (20 + seed % 60) * PAGE, ..Limits::default() },
             _ => Limits { data_bytes: (20 + seed % 60) * PAGE, ..Limits::default() },
         };
-        let place = [Where::OwnRange, Where::OtherRange, Where::Annex][(seed as usize - 1) / 60];
+        let place = [Where::OwnRange, Where::OtherRange, Where::Annex, Where::NoLanes][(seed as usize - 1) / 60];
         play(seed, &limits, place, &mut taken);
     }
     let Taken { nr_maps, nr_named_maps, nr_unmaps } = taken;
