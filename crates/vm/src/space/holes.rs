@@ -37,21 +37,14 @@ impl<P: System, D: Design<P>> Space<P, D> {
         match hole {
             Some(hole) if self.is_undivided() => self.translations.prune(range.numbers(), hole, &mut gather),
             Some(hole) if self.lock.is_divided() => {
-                if !has_leaves || self.leaves_tables(&range.numbers(), &hole) {
+                // Else an area of the lane lies in each of its leaf tables, so that those above it stay as well (I4 of
+                // `table`).
+                if !has_leaves || has_whole_leaf(&range.numbers(), &hole) {
                     self.prune_part(range.numbers(), LeftHole { hole: Some(hole), has_leaves }, &mut gather);
                 }
             }
             _ => self.prune_into(range, &mut gather),
         }
-    }
-
-    /// Says whether a range whose unmapping leaves a hole may leave a table to take away, or to note; it costs less
-    /// than [`Space::prune_part`], which would find that out as well.
-    #[inline(always)]
-    fn leaves_tables(&self, range: &Range<u64>, hole: &Range<u64>) -> bool {
-        // Where no lane begins or ends, no table is left that spans a bound.
-        let is_known = || self.lock.left_over().is_some_and(|left_over| left_over.has_crossing_of(range));
-        has_whole_leaf(range, hole) || !LaneRooms::<P>::meets_no_bound(hole) && !is_known()
     }
 
     /// Says whether nobody had a part of the space yet, and there are no lanes: no table is left over, and none is

@@ -49,12 +49,12 @@
 //! # Memory
 //! 512 bytes for each CPU, and four times as much for annexes, behind the sets of the lanes.
 
-use super::annexes::{self, Annexes, GRANULE_BYTES};
+use super::annexes::{self, Annexes};
 use super::own_lane::{OwnLane, is_part_of};
 use super::request::HUGE_BYTES;
 use crate::index::{Index, IndexEntry};
 use crate::system::System;
-use crate::translations::lanes::{LEAST_BYTES, Row, Shape};
+use crate::translations::lanes::{Row, Shape};
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_platform::mutant;
@@ -282,13 +282,6 @@ impl<P: System> LaneRooms<P> {
     #[inline]
     pub(super) fn bounds(&self, address: u64) -> Range<u64> {
         self.lane(address).bounds
-    }
-
-    /// Says whether no lane, and no top, begins or ends in a range or at its ends, wherever lanes are.
-    #[inline]
-    pub(super) const fn meets_no_bound(range: &Range<u64>) -> bool {
-        const { assert!(Self::TOP_BYTES.is_multiple_of(GRANULE_BYTES) && LEAST_BYTES.is_multiple_of(GRANULE_BYTES)) };
-        range.start.next_multiple_of(GRANULE_BYTES) > range.end
     }
 
     /// Says whether a lane begins or ends there.

@@ -61,7 +61,7 @@ use faultless_platform::{Atomic, CpuSet, Ordering, PAGE_BYTES, Tracepoint, mutan
 use faultless_sync::{AtomicCpuSet, CpuSetView, Stamp};
 
 /// Ranges begin at a multiple of this, and have as much at least: what the upper two levels of page tables divide.
-pub(crate) const LEAST_BYTES: u64 = 1 << 30;
+const LEAST_BYTES: u64 = 1 << 30;
 const LINE_BYTES: usize = 64;
 const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
 /// A range of more lanes is everybody's.
