@@ -155,11 +155,9 @@ impl<P: System> Resident<P> {
     pub(crate) fn shrink(&self, memory: &P::Frames, nr_pages: u64) {
         // Where at most one CPU has ever changed its count, a sum fetches no line of another.
         if self.counted.view().has_one_at_most(self.nr_cpus()) {
-            // Relaxed: the CPU's own.
-            match self.cell(memory, P::cpu()).count.load(Ordering::Relaxed) {
-                0 => self.note_peak(memory),
-                all => self.raise_peak(all),
-            }
+            // Relaxed: the CPU's own. Below zero if it took away what another has mapped and not counted yet.
+            let own = self.cell(memory, P::cpu()).count.load(Ordering::Relaxed);
+            if own.cast_signed() > 0 { self.raise_peak(own) } else { self.note_peak(memory) }
         } else {
             self.sum_if_risen(memory, nr_pages);
         }
@@ -288,6 +286,20 @@ mod tests {
             })
         });
         assert_eq!(counted, (0, 10));
+    }
+
+    // Another CPU has mapped a page and not counted it yet.
+    #[test]
+    fn pages_that_go_before_they_were_counted_raise_no_peak() {
+        let counted = with_counts(2, |machine, memory, resident| {
+            machine.attach(|| {
+                resident.shrink(memory, 1);
+                resident.shrink(memory, 1);
+                resident.add(memory, 2);
+                (resident.pages(memory), resident.peak())
+            })
+        });
+        assert_eq!(counted, (0, 0));
     }
 
     #[test]
