@@ -111,11 +111,11 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let Some(rooms) = self.rooms() else { return self.map_anywhere(request, len, flags) };
         let room = self.own_room(self.chosen_room())?;
         let (near, site) = self.own(rooms);
-        let locked = self.lock.edit_first(near.parts)?;
+        let (share, table) = self.lock.edit_first(near.parts)?;
         // What crosses a bound comes and goes with everything held (N5 of `lane_rooms`).
         let is_whole = !rooms.rooms.are_crossed();
         let range = if is_whole { self.search_lane(request, (len, room), &site.lane) } else { None }?;
-        self.map_locked_near(&near, &site, (range, flags), locked)
+        self.map_locked_near(&near, &site, (range, flags), (share, table))
     }
 
     /// Maps where the kernel chooses in a space without lanes.
@@ -179,16 +179,15 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Unmaps as `unmap_part`, if everything is ordinary; else nothing has changed.
     #[inline]
     pub(super) fn unmap_fast(&self, range: PageRange) -> Option<()> {
-        let rooms = self.rooms();
-        let Some(Rooms { rooms: lanes, .. }) = rooms else { return self.unmap_elsewhere(rooms, range) };
-        let (near, site) = self.own(rooms?);
+        let Some(rooms) = self.rooms() else { return self.unmap_elsewhere(None, range) };
+        let (near, site) = self.own(rooms);
         if !site.lane.is_around(&range.numbers()) {
-            return self.unmap_elsewhere(rooms, range);
+            return self.unmap_elsewhere(Some(rooms), range);
         }
         let mut found = None;
         let locked = self.lock.write_first(near.parts, |_| {
             // As in `map_in_own`.
-            if lanes.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
+            if rooms.rooms.are_crossed() { None } else { part_leaving(&site, range, &mut found) }
         })?;
         self.unmap_locked_near(&near, &site, (range, found?), locked)
     }

@@ -6,7 +6,8 @@
 //! the ordinary here, or too little memory, makes a change; by then it has changed nothing, but may have pinned the
 //! absence of a root, as a change does first (I4 of `area`).
 //!
-//! What is done here in what order is what `change::commit` does: who changes one looks at the other.
+//! What is done here in what order is what `change::commit` does: who changes one looks at the other. One step is left
+//! out: a growth that no fault can tell is not announced (`Site::grow`).
 //!
 //! # What is ordinary
 //! Private memory without an object, of [`ORDINARY`] flags. It comes into a range in which nothing is mapped, without
