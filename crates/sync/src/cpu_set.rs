@@ -189,7 +189,8 @@ impl<'a, P: Processor> CpuSetView<'a, P> {
     #[inline]
     pub fn has_others_below(self, nr_cpus: usize, cpu: usize) -> bool {
         let bits = u64::BITS as usize;
-        self.words.iter().take(nr_cpus.div_ceil(bits)).enumerate().any(|(index, word)| {
+        let words = &self.words[..nr_cpus.div_ceil(bits).min(self.words.len())];
+        words.iter().enumerate().any(|(index, word)| {
             let own = if index == cpu / bits { 1 << (cpu % bits) } else { 0 };
             // Relaxed: as in `insert`.
             word.load(Ordering::Relaxed) & !own != 0

@@ -155,7 +155,7 @@ pub use per_vma_lock::{PerVmaLock, PerVmaReadGuard};
 pub use range_lock::{
     Choice, Choose, Claim, HeldRanges, PartTable, PartTableRef, RangeLock, RangeReadGuard, RangeWriteGuard,
 };
-pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead};
+pub use rcu::{Rcu, RcuCallback, RcuGuard, RcuHead, SlotKept};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use rwsem::{
     Effect, Ended, Generation, Interrupt, Parts, Patches, ReadGuard, ReaderTable, Rules, RwSemaphore, Rwsem,

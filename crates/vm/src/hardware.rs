@@ -241,8 +241,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
     ///
     /// A private mapping's word belongs to the space, also if it is of a file. Called as the calls are.
     pub fn futex_key(&self, address: VirtAddr) -> Result<FutexKey, AccessError> {
+        let missing = AccessError::NotMapped { address };
+        // The last address of all has none behind it.
+        if address.get() >= USER_END {
+            return Err(missing);
+        }
         let read = self.read_settled(address..address + 1);
-        let found = read.permit().containing(address).ok_or(AccessError::NotMapped { address })?;
+        let found = read.permit().containing(address).ok_or(missing)?;
         let view = found.area().view();
         Ok(match view.object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
             Some(object) => {

@@ -231,7 +231,9 @@ impl<P: System, D: Design<P>> Vm<P, D> {
     /// Frees an area, after a grace period.
     ///
     /// # Safety
-    /// The last holder has released the area; RCU readers look only at its atomics.
+    /// The last holder has released the area. RCU readers look only at its atomics; and, where it was joined with
+    /// another without a wait for them (`change::only_adds`), at what stands behind it: its words stay, and the other
+    /// area holds the same, whose unmapping waits for their sections.
     pub(crate) unsafe fn free_area(&self, area: NonNull<Area<P, D>>) {
         // SAFETY: as promised.
         unsafe {

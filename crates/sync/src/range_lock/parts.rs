@@ -6,8 +6,9 @@
 //! (I2 of the module above). Several tables know nothing of each other.
 //!
 //! # Words first
-//! `slots`: the places of a table; one whose `end` is 0 is empty. `nr_used`: how many there are from the first to the
-//! last that is held, and the lock.
+//! `slots`: the places of a table; one whose `end` is 0 is empty, so that a part which ends at 0, of no place at all,
+//! is entered as one that ends at 1. `nr_used`: how many there are from the first to the last that is held, and the
+//! lock.
 
 use crate::{McsQueue, SpinMutex, SpinMutexGuard, lock_class};
 use core::ops::Range;
@@ -21,7 +22,8 @@ lock_class! {
 /// Parts that are held at once, unless said otherwise; one more waits.
 pub(super) const CAPACITY: usize = 64;
 
-/// A range that a writer asks for, and what else it takes.
+/// A range that a writer asks for, and what else it takes. One that ends where it begins, or before, keeps nobody out
+/// of any other place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// First place.
@@ -119,7 +121,8 @@ impl<P: Processor> Slot<P> {
         set(&self.start, start);
         set(&self.nr_added_and_mode, nr_added << 1 | u64::from(part.mode == Mode::Write));
         set(&self.bytes_added, bytes_added);
-        set(&self.end, end);
+        // 0 would say that the place is empty.
+        set(&self.end, end.max(1));
     }
 
     pub(super) fn empty(&self) {
@@ -276,7 +279,6 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
     /// Enters a part of a table that nobody holds a part of; returns its place.
     #[inline]
     pub(super) fn enter_first(&mut self, part: &Part) -> &'a Slot<P> {
-        debug_assert!(part.claim.end != 0, "it would look like none");
         let first = &self.slots[0];
         first.fill(part);
         *self.nr_used = 1;
@@ -327,7 +329,6 @@ impl<'a, P: Processor> HeldRanges<'a, P> {
 
     /// Enters a part unless something is in the way; returns its place.
     pub(super) fn enter(&mut self, part: &Part) -> Result<&'a Slot<P>, InTheWay<'a, P>> {
-        debug_assert!(part.claim.end != 0, "it would look like none");
         let (mut free, mut nr_used) = (None, 0);
         for (place, slot) in self.slots[..*self.nr_used].iter().enumerate() {
             match slot.read() {

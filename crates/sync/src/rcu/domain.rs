@@ -19,6 +19,10 @@ pub(crate) trait Periods<P: Processor> {
     fn drive(&self, ticket: u64, urgency: Urgency) -> Driven;
     /// As `drive`, but waits until the deadline for whoever is in the way.
     fn drive_until(&self, ticket: u64, deadline_ns: u64) -> bool;
+    /// Lets another thread have the calling CPU's slot between two slices of a wait, if it may.
+    fn give_way(&self) {
+        give_way::<P>();
+    }
 }
 
 /// How much a CPU does for a grace period.
@@ -94,7 +98,7 @@ impl<P: Processor, G: Periods<P>, const BATCH: usize> Domain<P, G, BATCH> {
         }
         for cpu in self.deferred.iter() {
             while !P::spin_until_deadline(P::now() + SLICE_NS, || !cpu.is_running()) {
-                give_way::<P>();
+                self.periods.give_way();
             }
         }
     }
@@ -122,7 +126,7 @@ impl<P: Processor, G: Periods<P>, const BATCH: usize> Domain<P, G, BATCH> {
     fn wait_for(&self, ticket: u64) {
         let _waiting = Waiting::<P>::begin("rcu");
         while !self.periods.drive_until(ticket, P::now() + SLICE_NS) {
-            give_way::<P>();
+            self.periods.give_way();
         }
     }
 }

@@ -272,6 +272,12 @@ impl<P: Processor> Periods<P> for Grace<P> {
         &self.numbers
     }
 
+    fn give_way(&self) {
+        if !self.readers.here().keeps_slot() {
+            give_way::<P>();
+        }
+    }
+
     fn drive(&self, ticket: u64, urgency: Urgency) -> Driven {
         match self.advance(ticket, urgency) {
             GraceProgress::Complete => Driven::Complete,

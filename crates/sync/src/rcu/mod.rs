@@ -39,7 +39,7 @@ use faultless_platform::{GROUP_BITS, Processor};
 use grace::Grace;
 
 pub use deferred::{RcuCallback, RcuHead};
-pub use reader::RcuGuard;
+pub use reader::{RcuGuard, SlotKept};
 
 use core::ptr::NonNull;
 
@@ -192,6 +192,27 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     pub fn await_sections_awake(&self, cpus: impl IntoIterator<Item = usize>) {
         self.check_outside();
         self.domain.periods.await_sections_of::<false>(cpus);
+    }
+
+    /// Keeps the calling CPU's slot until the guard is dropped: no wait of this domain gives it up meanwhile, nor does
+    /// an allocation that waits for grace periods. For a caller who has put something down by the CPU's number. Nests.
+    ///
+    /// Others lose no more than time: a grace period waits for sections, whose owners have slots of their own (I1), and
+    /// for nobody who has given his up.
+    ///
+    /// ```
+    /// use faultless_platform::native::{Machine, Native};
+    /// use faultless_sync::{Rcu, SlotKept};
+    ///
+    /// let rcu = Rcu::<Native>::new(2);
+    /// Machine::new(2).attach(|| {
+    ///     let kept: SlotKept<'_, Native> = rcu.keep_slot();
+    ///     rcu.flush();
+    ///     drop(kept);
+    /// });
+    /// ```
+    pub fn keep_slot(&self) -> SlotKept<'_, P> {
+        self.domain.periods.readers.here().keep_slot()
     }
 
     /// Lets `callback` run with `head` after a grace period: by a later [`Rcu::poll`] on this CPU, or by a

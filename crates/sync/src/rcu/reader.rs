@@ -3,9 +3,11 @@
 //! # Word first
 //! Bits 0..16: how deep the sections nest, 0 outside. Bits 16..: sections left so far, modulo 2^48, which would wrap
 //! within one look of a scanner after days of doing nothing else.
+//!
+//! Beside it stands how many callers want to keep the slot while they wait ([`SlotKept`]).
 
 use core::marker::PhantomData;
-use faultless_platform::{Atomic, Ordering, Processor};
+use faultless_platform::{Atomic, AtomicInteger, Ordering, Processor};
 
 const NESTING: u64 = 0xffff;
 const SECTION: u64 = 0x1_0000;
@@ -13,6 +15,7 @@ const SECTION: u64 = 0x1_0000;
 /// The reader's side of one CPU slot.
 pub(super) struct Reader<P: Processor> {
     word: P::AtomicU64,
+    nr_keeping: P::AtomicU32,
 }
 
 /// What a scanner saw of a CPU.
@@ -34,7 +37,7 @@ impl ReaderWord {
 
 impl<P: Processor> Reader<P> {
     pub(super) fn new() -> Self {
-        Self { word: P::AtomicU64::new(0) }
+        Self { word: P::AtomicU64::new(0), nr_keeping: P::AtomicU32::new(0) }
     }
 
     #[inline]
@@ -76,6 +79,19 @@ impl<P: Processor> Reader<P> {
         self.word.store(after, Ordering::Release);
     }
 
+    /// Keeps the slot; called by its owner.
+    pub(super) fn keep_slot(&self) -> SlotKept<'_, P> {
+        // Relaxed: asked by the owner alone.
+        self.nr_keeping.fetch_add(1, Ordering::Relaxed);
+        SlotKept { reader: self, is_cpu_bound: PhantomData }
+    }
+
+    /// Says whether the slot is kept.
+    pub(super) fn keeps_slot(&self) -> bool {
+        // Relaxed: as in `keep_slot`.
+        self.nr_keeping.load(Ordering::Relaxed) != 0
+    }
+
     #[inline]
     pub(super) fn is_inside(&self) -> bool {
         // Relaxed: asked by the slot's owner of its own word.
@@ -95,6 +111,20 @@ impl<P: Processor> Reader<P> {
         }
         let now = self.look();
         !now.is_inside() || !now.is_same_section(seen)
+    }
+}
+
+/// Keeps the CPU's slot through waits for grace periods; see [`Rcu::keep_slot`](super::Rcu::keep_slot).
+#[must_use = "the slot may be given up as soon as the guard is dropped"]
+pub struct SlotKept<'a, P: Processor> {
+    reader: &'a Reader<P>,
+    is_cpu_bound: PhantomData<*const ()>,
+}
+
+impl<P: Processor> Drop for SlotKept<'_, P> {
+    fn drop(&mut self) {
+        // Relaxed: as in `keep_slot`.
+        self.reader.nr_keeping.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -39,6 +39,33 @@ fn what_holders_of_parts_may_add_is_counted_for_all_of_them() {
     });
 }
 
+/// A range that wraps around ends at 0, which once was also the mark of an empty place: the next part was entered into
+/// the same place, and went when the reader of nothing did.
+#[test]
+fn a_part_of_no_place_takes_no_other_part_with_it() {
+    with_divided(|lock| {
+        for (start, end) in [(u64::MAX - 7, 0), (0, 0), (7, 5), (5, 5)] {
+            let nothing = start..end;
+            let reader = lock.read(nothing.clone());
+            let tried = lock.try_read(nothing.clone()).expect("readers share");
+            let writer = part(lock, 10, 1, 1);
+            assert_eq!(lock.table().claimed(), (1, 1), "beside a reader of {nothing:?}");
+            drop((reader, tried));
+            assert_eq!(lock.table().claimed(), (1, 1), "after a reader of {nothing:?}");
+            assert!(lock.try_read(10..11).is_none());
+            drop(writer);
+
+            let claim = Claim { start: nothing.start, end: nothing.end, ..Claim::default() };
+            let empty_writer = lock.write_part(&mut |_| Some(claim)).0;
+            let writer = part(lock, 10, 1, 1);
+            drop(empty_writer);
+            assert!(lock.try_read(10..11).is_none(), "after a writer of {nothing:?}");
+            drop(writer);
+            assert!(lock.try_read(10..11).is_some());
+        }
+    });
+}
+
 #[test]
 fn parts_are_given_out_again_after_somebody_had_everything() {
     with_divided(|lock| {

@@ -7,6 +7,9 @@ use faultless_platform::{Ordering, Processor};
 use faultless_sync::{Completion, PerCpuCounter, Rcu, RcuHead};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Something that readers reach and writers free.
 struct Object {
@@ -204,6 +207,53 @@ fn a_grace_period_waits_for_no_section_that_began_after_it() {
             both.read(|| ());
         }
     });
+}
+
+/// More than any of the tests takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Says whether a flag goes up within a time.
+fn goes_up(flag: &AtomicBool, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    while !flag.load(Ordering::SeqCst) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    flag.load(Ordering::SeqCst)
+}
+
+/// Says whether a third thread gets one of two slots while a reader has one, and the other thread, which may keep its
+/// own, waits for that reader.
+fn a_third_gets_in(keeps: bool) -> bool {
+    let (machine, rcu) = (Machine::new(2), Rcu::<Native>::new(2));
+    let [has_begun, waits, is_in, may_end] = [const { AtomicBool::new(false) }; 4];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            machine.attach(|| {
+                let _section = rcu.read();
+                has_begun.store(true, Ordering::SeqCst);
+                assert!(goes_up(&may_end, LONG));
+            });
+        });
+        assert!(goes_up(&has_begun, LONG));
+        scope.spawn(|| {
+            machine.attach(|| {
+                let _kept = keeps.then(|| rcu.keep_slot());
+                waits.store(true, Ordering::SeqCst);
+                rcu.flush();
+            });
+        });
+        assert!(goes_up(&waits, LONG));
+        scope.spawn(|| machine.attach(|| is_in.store(true, Ordering::SeqCst)));
+        let got_in = goes_up(&is_in, if keeps { Duration::from_millis(100) } else { LONG });
+        may_end.store(true, Ordering::SeqCst);
+        got_in
+    })
+}
+
+#[test]
+fn a_slot_that_is_kept_is_not_given_up_by_a_wait() {
+    assert!(a_third_gets_in(false), "a wait gives the slot up");
+    assert!(!a_third_gets_in(true), "but for who keeps it");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{EntryLock, Fault, PageFault, Stop, permits, resolve};
 use crate::access::Access;
-use crate::addr::{PAGE, VirtAddr};
+use crate::addr::{PAGE, USER_END, VirtAddr};
 use crate::area::{Area, AreaFlags};
 use crate::design::Design;
 use crate::error::AccessError;
@@ -112,6 +112,8 @@ fn attempt<'a, P: System, D: Design<P>>(
 ) -> Result<Option<Again<P>>, AccessError> {
     let (read, area) = match found {
         Some(found) => (found.read, found.area),
+        // Nothing is ever mapped there, and the last page of all has no end.
+        None if fault.address.get() >= USER_END => return Err(AccessError::NotMapped { address: fault.address }),
         None => {
             let read = space.read(page_of(fault));
             // What ends behind the address may begin behind what is locked: only the section keeps that.

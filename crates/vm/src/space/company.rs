@@ -26,7 +26,8 @@ pub(super) fn in_company<const N: usize>(
     in_company_of(nr_cpus, Limits { placement: PlacementPolicy::Spread, ..*limits }, act);
 }
 
-/// Runs `act` on one of two CPUs that use some spaces, on a machine of so many; then the invariants hold.
+/// Runs `act` on one of two CPUs that use some spaces, on a machine of so many; then the invariants hold. On a machine
+/// of one CPU both users are the calling thread's.
 pub(super) fn in_company_of<const N: usize>(
     nr_cpus: usize,
     limits: Limits,
@@ -39,16 +40,20 @@ pub(super) fn in_company_of<const N: usize>(
         let vm = Vm::<Native, Tested>::with_semaphore(memory.expect("large enough"), Generation::RWSEM_V8);
         let vm = vm.expect("a frame for the zero page");
         let spaces: [TestedSpace<'_>; N] = core::array::from_fn(|_| vm.create_space(limits).expect("room"));
-        let (came, done) = (Barrier::new(2), Barrier::new(2));
+        let nr_threads = nr_cpus.min(2);
+        let (came, done) = (Barrier::new(nr_threads), Barrier::new(nr_threads));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                machine.attach(|| {
-                    let _guests = spaces.each_ref().map(Guest::new);
-                    came.wait();
-                    done.wait();
+            if nr_threads == 2 {
+                scope.spawn(|| {
+                    machine.attach(|| {
+                        let _guests = spaces.each_ref().map(Guest::new);
+                        came.wait();
+                        done.wait();
+                    });
                 });
-            });
+            }
             let guests = spaces.each_ref().map(Guest::new);
+            let _others = (nr_threads == 1).then(|| spaces.each_ref().map(Guest::new));
             came.wait();
             // A failure must not leave the other thread waiting.
             let all = core::array::from_fn(|place| (&spaces[place], &guests[place]));

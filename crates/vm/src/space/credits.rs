@@ -11,9 +11,9 @@
 //! are out*), and of which quantities more may be charged than their limits allow.
 //!
 //! # Invariants
-//! * C1 a purse changes by a call of its own CPU that has a part, which keeps that CPU while it waits for faults, or by
-//!   who has everything. Calls that have everything
-//!   count in the charged words themselves.
+//! * C1 a purse changes by a call of its own CPU that has a part, which keeps that CPU while it waits for faults, or
+//!   for memory ([`Space::keep_slot`]), or by who has everything. Calls that have everything count in the charged words
+//!   themselves.
 //! * C2 who has a part has claimed what it may add, to each limit ([`Space::claim`]); so none of its checks says no.
 //! * C3 a limit says no only to who has everything and has recalled all credits ([`Space::is_allowed`]).
 //! * C4 while no credits are out all purses are empty. Who claims says that some are, and a recall that none are.
@@ -48,8 +48,9 @@ use super::{EVERYTHING, Space};
 use crate::design::Design;
 use crate::limits::Privileges;
 use crate::system::System;
+use faultless_phys::FrameSource;
 use faultless_platform::{Atomic, Ordering, Tracepoint};
-use faultless_sync::{Credit, Purses};
+use faultless_sync::{Credit, Purses, SlotKept};
 
 /// Some credits may be out (C4).
 const OUT: u64 = 1;
@@ -178,6 +179,13 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline]
     pub(super) fn has_credits(&self) -> bool {
         D::Lock::DIVIDES && self.lanes().own_words().is_some()
+    }
+
+    /// Keeps the CPU while the caller, who may have a part, gets memory: what it has claimed is in that CPU's purse
+    /// (C1).
+    #[inline]
+    pub(super) fn keep_slot(&self) -> Option<SlotKept<'_, P>> {
+        (self.has_credits() && self.lock.is_divided()).then(|| self.memory().rcu().keep_slot())
     }
 
     /// Claims what a call may add to each limit (C2); under a table's lock. Says whether it may.

@@ -124,7 +124,10 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let near = self.common()?;
         let (share, table) = self.lock.edit_first(near.parts)?;
         let site = self.common_site()?;
-        let range = self.search_lane(request, (len, self.chosen_room()), &site.lane)?;
+        let room = self.chosen_room();
+        // On a machine of one CPU mappings may be spread all the same.
+        let room = self.own_room(room.clone()).unwrap_or(room);
+        let range = self.search_lane(request, (len, room), &site.lane)?;
         self.map_locked_near(&near, &site, (range, flags), (share, table))
     }
 

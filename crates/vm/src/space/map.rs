@@ -276,7 +276,10 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
         let (behind, opening, page_offset) = match backing {
             Backing::Anonymous => (Behind::Zeros, 0, own_offset),
             Backing::Pattern(pattern) => (Behind::Pattern(*pattern), 0, own_offset),
-            Backing::SharedZeros => (Behind::Object(self.vm().create_zeros(len)?), 0, 0),
+            Backing::SharedZeros => {
+                let _kept = self.keep_slot();
+                (Behind::Object(self.vm().create_zeros(len)?), 0, 0)
+            }
             Backing::Object(handle, offset) => (Behind::Object(handle.object.clone()), handle.opening, offset / PAGE),
             Backing::Reference(handle, offset) => (Behind::Reference(handle.reference.clone()), 0, offset / PAGE),
             Backing::Refused(error) => return Err(*error),

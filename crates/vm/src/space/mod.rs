@@ -381,6 +381,6 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// each may be missing from it, or twice as many as there are CPUs if that is more.
     pub fn peak_resident_pages(&self) -> u64 {
         self.translations.resident.note_peak(self.memory());
-        self.translations.resident.peak()
+        self.translations.resident.peak(self.memory())
     }
 }

@@ -54,7 +54,7 @@ use super::left_over::LeftOver;
 use super::map_lock::{EditGuard, MapLock};
 use super::own_lane::OwnLane;
 use super::permit::SpaceWriteGuard;
-use super::quantity::NR_QUANTITIES;
+use super::quantity::{NR_QUANTITIES, Quantity};
 use crate::addr::{PageRange, VirtAddr};
 use crate::area::Area;
 use crate::design::Design;
@@ -418,20 +418,21 @@ impl<P: System, D: Design<P>> Space<P, D> {
     #[inline(always)]
     pub(super) fn is_far_from_limits(&self, nr_added: u64) -> bool {
         let bytes = self.limits.address_space_bytes & self.limits.data_bytes;
-        bytes == u64::MAX && self.nr_areas() + nr_added + Additions::MOST_AREAS < self.limits.max_map_count
+        bytes == u64::MAX
+            && self.counted(Quantity::Areas) + nr_added + Additions::MOST_AREAS < self.limits.max_map_count
     }
 
     /// As [`Space::claim`], where CPUs hold no credits.
     fn claim_beside_counters<'a>(&'a self, wanted: &Wanted<'_, 'a, P, D>, added: Additions) -> Option<Choice<'a, P>> {
         let (nr_added, bytes_added) = (added.areas, added.bytes);
-        let (nr_areas, most) = (self.nr_areas() + nr_added, self.limits.max_map_count);
+        let (nr_areas, most) = (self.counted(Quantity::Areas) + nr_added, self.limits.max_map_count);
         let limit = self.limits.address_space_bytes.min(self.limits.data_bytes);
         // All there can be may claim no more than that.
         let is_far = self.is_far_from_limits(nr_added);
         let (nr_claimed, bytes_claimed) = if is_far { (0, 0) } else { wanted.held.claimed() };
         // One below the limit, at which some calls answer otherwise.
         let has_room = nr_areas + nr_claimed + 1 < most;
-        let is_small = self.mapped_bytes().saturating_add(bytes_claimed).saturating_add(bytes_added) <= limit;
+        let is_small = self.counted(Quantity::Bytes).saturating_add(bytes_claimed).saturating_add(bytes_added) <= limit;
         if !has_room || !is_small {
             return None;
         }

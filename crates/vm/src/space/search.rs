@@ -172,7 +172,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns where a range of `len_bytes` has room below `Limits::mmap_base`, stacks' gaps aside; without the
     /// semaphore, so that it may be taken by now.
     pub fn search_unlocked(&self, len_bytes: u64) -> Option<VirtAddr> {
-        let (room, len) = (self.limits.mmap_min_addr..self.limits.mmap_base, page_ceil(len_bytes)?);
+        let (room, len) = (self.chosen_room(), page_ceil(len_bytes)?);
         let _reading = self.look();
         let own = self.own_room(room.clone()).and_then(|own| self.highest_gap_unlocked(len, own));
         own.or_else(|| self.highest_gap_unlocked(len, room)).map(VirtAddr::new)
@@ -192,7 +192,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
     pub(super) fn search_locked(self, len: u64) -> Option<PageRange> {
         let (low, base) = (self.limits.lowest_chosen.max(PAGE), self.limits.mmap_base);
         let own = self.own_room(low..base).and_then(|room| self.search_between(len, room));
-        own.or_else(|| self.search_between(len, low..base)).or_else(|| self.search_between(len, base..USER_END))
+        own.or_else(|| self.search_between(len, low..base)).or_else(|| self.search_lowest(len, base..USER_END))
     }
 
     /// Searches the highest room that also leaves the gap below a stack.
@@ -207,16 +207,21 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         if let Some(range) = hinted.filter(|range| range.end() <= VirtAddr::new(LOW_2G.end)) {
             return Some(range);
         }
-        let mut start = LOW_2G.start;
+        self.search_lowest(len, LOW_2G)
+    }
+
+    /// Searches the lowest room that also leaves the gap below a stack; as Linux where nothing fits below the base
+    /// (`arch_get_unmapped_area_topdown`).
+    fn search_lowest(self, len: u64, room: Range<u64>) -> Option<PageRange> {
+        let mut start = room.start;
         // A stack above keeps its gap free, so areas count that begin within a gap of the end.
-        for entry in
-            self.overlapping(VirtAddr::new(LOW_2G.start)..VirtAddr::new(LOW_2G.end + Limits::stack_gap_bytes()))
-        {
+        let end = VirtAddr::new(room.end + Limits::stack_gap_bytes());
+        for entry in self.overlapping(VirtAddr::new(start)..end) {
             if start.checked_add(len)? <= entry.start_with_gap().get() {
                 break;
             }
             start = start.max(entry.end.get());
         }
-        PageRange::new(VirtAddr::new(start), len).filter(|range| range.end() <= VirtAddr::new(LOW_2G.end))
+        PageRange::new(VirtAddr::new(start), len).filter(|range| range.end().get() <= room.end)
     }
 }

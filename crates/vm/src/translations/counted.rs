@@ -114,7 +114,7 @@ impl<'a, P: System> CountedEntries<'a, P> {
         let memory = self.translations.memory();
         let _map = TableMap::<P>::new(memory, table);
         for address in part.step_by(PAGE as usize) {
-            if self.gather.is_full() {
+            if !self.gather.make_room() {
                 self.gather.flush();
             }
             let slot = Tables::<P>::leaf_slot(memory, table, address);

@@ -21,6 +21,7 @@ use crate::events::Event;
 use crate::system::System;
 use crate::translations::Translations;
 use crate::translations::frames;
+use crate::translations::shootdown::Fenced;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use faultless_phys::Pfn;
@@ -97,10 +98,10 @@ impl<'a, P: System> Gather<'a, P> {
         }
     }
 
-    /// Says whether the gather must be flushed before it takes another entry.
+    /// Makes room for another entry; says whether there is any, or the gather must be flushed before.
     #[inline]
-    pub fn is_full(&mut self) -> bool {
-        self.len == RUN && !self.store()
+    pub fn make_room(&mut self) -> bool {
+        self.len < RUN || self.store()
     }
 
     /// Makes room for a run more; says whether there is any.
@@ -145,14 +146,12 @@ impl<'a, P: System> Gather<'a, P> {
         let cleared = self.cleared.take();
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
-            self.translations.fence_before_flush();
-            self.translations.flush_reaching(self.range, &self.reach);
+            self.translations.flush_reaching(self.range, &self.reach, Fenced::of::<P>());
         } else if let Some((first, end)) = cleared
             && let Some(cleared) = PageRange::between(VirtAddr::new(first), VirtAddr::new(end))
         {
-            // ORDER: as `fence_before_flush`; the entries were cleared by read-modify-writes.
-            P::fence_after_rmw();
-            self.translations.flush_reaching(cleared, &cleared.numbers());
+            // `Gather::add` takes nothing else.
+            self.translations.flush_reaching(cleared, &cleared.numbers(), Fenced::after_rmw::<P>());
         }
         self.put_frames();
         if self.nr_tables != 0 {

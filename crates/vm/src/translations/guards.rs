@@ -34,7 +34,7 @@ impl<P: System> Translations<P> {
             let mut position = part.start;
             while position < part.end {
                 position = self.guard_leaf(table, position..part.end, &mut gather, &mut nr_dropped);
-                if gather.is_full() {
+                if !gather.make_room() {
                     gather.flush();
                 }
             }
@@ -56,7 +56,7 @@ impl<P: System> Translations<P> {
             let entry = slot.swap(Entry::GUARD, Ordering::AcqRel);
             *nr_dropped += u64::from(entry.holds_frame());
             gather.add(address, entry);
-            if gather.is_full() {
+            if !gather.make_room() {
                 return address + PAGE;
             }
         }

@@ -47,14 +47,14 @@ use crate::translations::frames::FrameMap;
 use crate::translations::lanes::{Lanes, Spread};
 use crate::translations::resident::Resident;
 use crate::translations::sharer::Sharer;
-use crate::translations::shootdown::Cpus;
+use crate::translations::shootdown::{Cpus, Fenced};
 use crate::translations::table::Tables;
 use crate::translations::tlb::SpaceId;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::ptr::NonNull;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, Bulk, Ordering, mutant};
+use faultless_platform::{Atomic, Bulk, mutant};
 use faultless_sync::{Lookers, RcuGuard};
 pub(crate) use zap::Emptied;
 
@@ -170,23 +170,14 @@ impl<P: System> Translations<P> {
 
     /// Takes the translations of `range` away from all CPUs.
     pub(crate) fn flush(&self, range: PageRange) {
-        self.fence_before_flush();
-        self.flush_reaching(range, &range.numbers());
+        self.flush_reaching(range, &range.numbers(), Fenced::of::<P>());
     }
 
-    /// Orders what was cleared, by stores among others, before a shootdown reads the sets.
-    #[inline(always)]
-    pub(crate) fn fence_before_flush(&self) {
-        // ORDER: pairs with the fence in `Platform::guest_enter`; forbids that a CPU joins a set unseen and reads an
-        // entry from before it was cleared (I2 of `shootdown`). Model: `tests/native/shootdown.rs`.
-        P::fence(Ordering::SeqCst);
-    }
-
-    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range; behind the
-    /// fence, or what stands for it.
-    pub(crate) fn flush_reaching(&self, range: PageRange, reach: &Range<u64>) {
+    /// As [`Translations::flush`], also waits for CPUs that walk anywhere in `reach`, which holds the range.
+    pub(crate) fn flush_reaching(&self, range: PageRange, reach: &Range<u64>, fenced: Fenced) {
         let instance = self.instance();
-        instance.cpus.shoot_down((&instance.events, instance.memory.rcu()), &self.lanes, self.id, range, reach);
+        let told = (&instance.events, instance.memory.rcu());
+        instance.cpus.shoot_down(told, &self.lanes, self.id, range, reach, fenced);
     }
 
     /// Says whether a change of an address waits for the sections of the calling thread's CPU, which is in one.

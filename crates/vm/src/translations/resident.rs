@@ -8,12 +8,11 @@
 //!
 //! # How
 //! Each CPU counts on lines of its own, in frames of the space's own, and is a member of `counted` from its first
-//! change on: a sum reads members alone. A CPU that removes pages sums first, because the size may be at its peak
-//! then. Where that would fetch other CPUs' lines, the CPU sums only if its own count has moved by [`slack`] pages
-//! since its last sum, and any CPU's count has risen past a multiple of as many, or fewer, since the last sum of all: a
-//! note says so.
-//! So a page that comes or goes costs one line of another CPU's at most, on average, and one that goes where none come
-//! costs none.
+//! change on: a sum reads members alone. The words that all write lie there, too. A CPU that removes pages sums first,
+//! because the size may be at its peak then. Where that would fetch other CPUs' lines, the CPU sums only if its own
+//! count has moved by [`slack`] pages since its last sum, and any CPU's count has risen past a multiple of as many, or
+//! fewer, since the last sum of all: a note says so. So a page that comes or goes costs one line of another CPU's at
+//! most, on average, and one that goes where none come costs none.
 //!
 //! # What is missing
 //! Between two sums in which nothing is noted to have risen, no count has risen by [`slack`] pages and one addition, so
@@ -30,7 +29,7 @@
 use crate::system::System;
 use crate::translations::frames;
 use faultless_phys::{FrameSource, OutOfFrames, Pfn};
-use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES};
+use faultless_platform::{Atomic, InPlace, Ordering, PAGE_BYTES, Tracepoint};
 use faultless_sync::AtomicCpuSet;
 
 /// Returns by how many pages a CPU's count moves before it sums.
@@ -44,23 +43,30 @@ const fn order(nr_cpus: usize) -> u8 {
 }
 
 /// Values of `note`: nothing has risen since the last sum; something has; a CPU is summing, by its number from here on.
-const CLEAR: u16 = 0;
-const RISEN: u16 = 1;
-const SUMMING: u16 = 2;
+const CLEAR: u64 = 0;
+const RISEN: u64 = 1;
+const SUMMING: u64 = 2;
 
 /// Two lines: a processor that fetches one may fetch its neighbour with it.
 const CELL_BYTES: usize = 128;
 const SEEN_OFFSET: usize = size_of::<u64>();
+/// Where the words that all CPUs write begin: on the second line of the first cell. Among the space's other words,
+/// which each fault reads, every write of them would cost all CPUs a fetch.
+const COMMON_OFFSET: usize = CELL_BYTES / 2;
 
 /// Resident pages, counted by each CPU.
 pub(crate) struct Resident<P: System> {
     cells: Pfn,
     /// No more than a [`CpuSet`](faultless_platform::CpuSet) has.
     nr_cpus: u16,
-    peak: P::AtomicU64,
-    /// Whether a count has risen far since the last sum.
-    note: P::AtomicU16,
     counted: AtomicCpuSet<P>,
+}
+
+/// What all CPUs write, seldom.
+struct Common<'a, P: System> {
+    peak: &'a P::AtomicU64,
+    /// Whether a count has risen far since the last sum.
+    note: &'a P::AtomicU64,
 }
 
 /// What one CPU keeps.
@@ -75,13 +81,11 @@ impl<P: System> Resident<P> {
     pub(crate) fn new(memory: &P::Frames) -> Result<Self, OutOfFrames> {
         let nr_cpus = P::nr_cpus();
         let cells = frames::alloc_row_zeroed(memory, order(nr_cpus))?;
-        Ok(Self {
-            cells,
-            nr_cpus: nr_cpus as u16,
-            peak: P::AtomicU64::new(0),
-            note: P::AtomicU16::new(CLEAR),
-            counted: AtomicCpuSet::new(),
-        })
+        if P::WATCHED {
+            let (address, len_bytes) = (memory.frame(cells).addr(), nr_cpus * CELL_BYTES);
+            P::trace(Tracepoint::Named { name: "a space's counts of resident pages", address, len_bytes });
+        }
+        Ok(Self { cells, nr_cpus: nr_cpus as u16, counted: AtomicCpuSet::new() })
     }
 
     pub(crate) fn free(&self, memory: &P::Frames) {
@@ -94,22 +98,31 @@ impl<P: System> Resident<P> {
         usize::from(self.nr_cpus)
     }
 
+    /// Returns a word of the cells' frames.
+    #[inline(always)]
+    fn word<'a>(&self, memory: &'a P::Frames, offset: usize) -> &'a P::AtomicU64 {
+        debug_assert!(offset < self.nr_cpus() * CELL_BYTES);
+        // SAFETY: the frames hold two lines for each CPU, zero at first, of which words are accessed atomically only.
+        unsafe { P::AtomicU64::view(memory.frame(self.cells).add(offset).cast()) }
+    }
+
     #[inline]
     fn cell<'a>(&self, memory: &'a P::Frames, cpu: usize) -> Cell<'a, P> {
-        debug_assert!(cpu < self.nr_cpus());
-        // SAFETY: the frames hold two lines for each CPU, of which words are accessed atomically only.
-        let word = |offset| unsafe {
-            let cell = memory.frame(self.cells).add(cpu * CELL_BYTES);
-            P::AtomicU64::view(cell.add(offset).cast())
-        };
-        Cell { count: word(0), seen: word(SEEN_OFFSET) }
+        let [count, seen] = [0, SEEN_OFFSET].map(|offset| self.word(memory, cpu * CELL_BYTES + offset));
+        Cell { count, seen }
+    }
+
+    #[inline]
+    fn common<'a>(&self, memory: &'a P::Frames) -> Common<'a, P> {
+        let [peak, note] = [0, size_of::<u64>()].map(|offset| self.word(memory, COMMON_OFFSET + offset));
+        Common { peak, note }
     }
 
     #[inline(always)]
     pub(crate) fn add(&self, memory: &P::Frames, nr_pages: u64) {
         let (before, after) = self.change(memory, nr_pages);
         if (before ^ after) >> self.rise_shift() != 0 {
-            self.note_rise();
+            self.note_rise(memory);
         }
     }
 
@@ -136,13 +149,14 @@ impl<P: System> Resident<P> {
 
     /// Notes that this CPU's count has risen.
     #[cold]
-    fn note_rise(&self) {
+    fn note_rise(&self, memory: &P::Frames) {
+        let note = self.common(memory).note;
         // ORDER: a sequentially consistent fence pairs with the one in `sum_if_risen`: the sum has the count, or this
         // makes a note that the sum does not take back.
         P::fence(Ordering::SeqCst);
         // Relaxed, both: ordered by the fence; the line is written only if it must be.
-        if self.note.load(Ordering::Relaxed) != RISEN {
-            self.note.store(RISEN, Ordering::Relaxed);
+        if note.load(Ordering::Relaxed) != RISEN {
+            note.store(RISEN, Ordering::Relaxed);
         }
     }
 
@@ -157,7 +171,7 @@ impl<P: System> Resident<P> {
         if self.counted.view().has_one_at_most(self.nr_cpus()) {
             // Relaxed: the CPU's own. Below zero if it took away what another has mapped and not counted yet.
             let own = self.cell(memory, P::cpu()).count.load(Ordering::Relaxed);
-            if own.cast_signed() > 0 { self.raise_peak(own) } else { self.note_peak(memory) }
+            if own.cast_signed() > 0 { self.raise_peak(memory, own) } else { self.note_peak(memory) }
         } else {
             self.sum_if_risen(memory, nr_pages);
         }
@@ -167,18 +181,19 @@ impl<P: System> Resident<P> {
     /// Notes how many pages there are before this CPU removes some, if it has moved far and any has risen; says whether
     /// it did.
     fn sum_if_risen(&self, memory: &P::Frames, nr_pages: u64) -> bool {
+        let note = self.common(memory).note;
         // ORDER: Acquire pairs with the Release below: what the caller removes is missing from no sum that went before.
-        let looks = self.note.load(Ordering::Acquire) != CLEAR && self.has_moved(memory, nr_pages);
+        let looks = note.load(Ordering::Acquire) != CLEAR && self.has_moved(memory, nr_pages);
         if looks {
-            let own = SUMMING + P::cpu() as u16;
+            let own = SUMMING + P::cpu() as u64;
             // Relaxed: ordered by the fence.
-            self.note.store(own, Ordering::Relaxed);
+            note.store(own, Ordering::Relaxed);
             // ORDER: pairs with the fence in `note_rise`.
             P::fence(Ordering::SeqCst);
             self.note_peak(memory);
             // ORDER: Release pairs with the Acquire above. It fails if a count has risen meanwhile, or another CPU has
             // begun to sum, which then takes the note back.
-            _ = self.note.compare_exchange(own, CLEAR, Ordering::Release, Ordering::Relaxed);
+            _ = note.compare_exchange(own, CLEAR, Ordering::Release, Ordering::Relaxed);
         }
         looks
     }
@@ -207,24 +222,25 @@ impl<P: System> Resident<P> {
     }
 
     pub(crate) fn note_peak(&self, memory: &P::Frames) {
-        self.raise_peak(self.pages(memory));
+        self.raise_peak(memory, self.pages(memory));
     }
 
     #[inline]
-    fn raise_peak(&self, pages: u64) {
+    fn raise_peak(&self, memory: &P::Frames, pages: u64) {
+        let word = self.common(memory).peak;
         // Relaxed: a statistic; the loop keeps the largest.
-        let mut peak = self.peak.load(Ordering::Relaxed);
+        let mut peak = word.load(Ordering::Relaxed);
         while pages > peak {
-            match self.peak.compare_exchange(peak, pages, Ordering::Relaxed, Ordering::Relaxed) {
+            match word.compare_exchange(peak, pages, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => peak = other,
             }
         }
     }
 
-    pub(crate) fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self, memory: &P::Frames) -> u64 {
         // Relaxed: a statistic.
-        self.peak.load(Ordering::Relaxed)
+        self.common(memory).peak.load(Ordering::Relaxed)
     }
 }
 
@@ -270,7 +286,7 @@ mod tests {
                     });
                 }
             });
-            machine.attach(|| (resident.pages(memory), resident.peak()))
+            machine.attach(|| (resident.pages(memory), resident.peak(memory)))
         })
     }
 
@@ -282,7 +298,7 @@ mod tests {
                     resident.add(memory, added);
                     resident.shrink(memory, removed);
                 }
-                (resident.pages(memory), resident.peak())
+                (resident.pages(memory), resident.peak(memory))
             })
         });
         assert_eq!(counted, (0, 10));
@@ -296,7 +312,7 @@ mod tests {
                 resident.shrink(memory, 1);
                 resident.shrink(memory, 1);
                 resident.add(memory, 2);
-                (resident.pages(memory), resident.peak())
+                (resident.pages(memory), resident.peak(memory))
             })
         });
         assert_eq!(counted, (0, 0));
@@ -336,9 +352,10 @@ mod tests {
                 resident.add(memory, SLACK);
                 assert_eq!([remove(), remove()], [true, false]);
                 // Another CPU is in the middle of its sum: until that has ended, everybody sums.
-                resident.note.store(SUMMING + 1, Ordering::Relaxed);
+                let note = resident.common(memory).note;
+                note.store(SUMMING + 1, Ordering::Relaxed);
                 assert!(remove());
-                assert_eq!(resident.note.load(Ordering::Relaxed), CLEAR);
+                assert_eq!(note.load(Ordering::Relaxed), CLEAR);
             });
         });
     }

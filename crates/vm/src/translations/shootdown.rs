@@ -90,6 +90,30 @@ impl Request {
     }
 }
 
+/// Says that what the caller cleared lies before a sequentially consistent fence: nobody reads the sets without it.
+///
+/// The fence pairs with the one in `Platform::guest_enter`; it forbids that a CPU joins a set unseen and reads an entry
+/// from before it was cleared (I2). Model: `tests/native/shootdown.rs`.
+pub(crate) struct Fenced(());
+
+impl Fenced {
+    /// Orders what was cleared, by whatever stores.
+    #[inline(always)]
+    pub(crate) fn of<P: System>() -> Self {
+        // ORDER: see the type.
+        P::fence(Ordering::SeqCst);
+        Self(())
+    }
+
+    /// As [`Fenced::of`], where a read-modify-write of this CPU was the last store that cleared something.
+    #[inline(always)]
+    pub(crate) fn after_rmw<P: System>() -> Self {
+        // ORDER: see the type.
+        P::fence_after_rmw();
+        Self(())
+    }
+}
+
 /// The name that stands for all spaces, where a CPU's hardware is to forget everything; no space has it.
 const ALL_SPACES: SpaceId = 0;
 
@@ -253,15 +277,15 @@ impl<P: System> Cpus<P> {
     }
 
     /// Takes the translations of `range` away from the CPUs that may have some, and waits for those that walk anywhere
-    /// in `reach`, which holds the range; called behind a sequentially consistent fence, which lies behind what was
-    /// cleared. See the module.
-    pub fn shoot_down(
+    /// in `reach`, which holds the range; see the module.
+    pub(crate) fn shoot_down(
         &self,
         (events, rcu): (&Events<P>, &Rcu<P>),
         lanes: &Lanes<P>,
         space: SpaceId,
         range: PageRange,
         reach: &Range<u64>,
+        _fenced: Fenced,
     ) {
         let me = P::cpu();
         let targets = mutant!(LaneReadEarly, lanes.others(reach, me) => self.early_others(lanes, reach, me));

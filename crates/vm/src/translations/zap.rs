@@ -31,6 +31,15 @@ pub(crate) enum Emptied {
     Droppable,
 }
 
+/// Where a pass over a table's entries stopped.
+enum Stop {
+    End,
+    /// Before this page, for a pause.
+    PauseDue(u64),
+    /// Before this page, because the gather takes no more.
+    Full(u64),
+}
+
 /// How far an emptying has come.
 struct ZapProgress {
     emptied: Emptied,
@@ -116,7 +125,7 @@ impl<P: System> Translations<P> {
         };
         let Some(entry) = taken else { return true };
         gather.add(page, entry);
-        if gather.is_full() {
+        if !gather.make_room() {
             gather.flush();
         }
         if entry.holds_frame() {
@@ -136,12 +145,17 @@ impl<P: System> Translations<P> {
     ) {
         let mut position = part.start;
         while position < part.end {
-            position = self.zap_leaf(table, position..part.end, progress, gather);
-            match gather.is_full() {
-                true => gather.flush(),
-                false if position < part.end => pause(),
-                false => {}
-            }
+            position = match self.zap_leaf(table, position..part.end, progress, gather) {
+                Stop::End => return,
+                Stop::PauseDue(next) => {
+                    pause();
+                    next
+                }
+                Stop::Full(next) => {
+                    gather.flush();
+                    next
+                }
+            };
         }
     }
 
@@ -152,8 +166,8 @@ impl<P: System> Translations<P> {
         }
     }
 
-    /// Empties entries of one table until the gather is full or a pause is due; returns where it stopped.
-    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut ZapProgress, gather: &mut Gather<'_, P>) -> u64 {
+    /// Empties entries of one table until the gather is full or a pause is due.
+    fn zap_leaf(&self, table: Pfn, part: Range<u64>, progress: &mut ZapProgress, gather: &mut Gather<'_, P>) -> Stop {
         let memory = self.memory();
         let _map = BriefTableMap::<P>::new(memory, table);
         let _lock = memory.page(table).lock().guard();
@@ -165,16 +179,16 @@ impl<P: System> Translations<P> {
                 continue;
             }
             if core::mem::take(&mut progress.is_pause_due) {
-                return address;
+                return Stop::PauseDue(address);
             }
             let Some(entry) = self.take_entry(slot, seen, progress.emptied) else { continue };
             progress.nr_pages += u64::from(entry.holds_frame());
             gather.add(address, entry);
-            if gather.is_full() {
-                return address + PAGE;
+            if !gather.make_room() {
+                return Stop::Full(address + PAGE);
             }
         }
-        part.end
+        Stop::End
     }
 
     /// Empties an entry that was `seen` to belong to what is emptied, and returns what it held; `None` if a walk has

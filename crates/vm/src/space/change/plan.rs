@@ -130,7 +130,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let area = match self.reserve.as_mut().and_then(|reserve| reserve.area.take()) {
             Some(area) => area,
             None if self.edit_had().is_some() => self.alloc_locked()?,
-            None => self.space.vm().areas.alloc()?,
+            None => self.alloc_area()?,
         };
         write_area(area, view, behind);
         if self.is_followed || self.space.meets_bound(&(view.start..view.end)) {
@@ -147,8 +147,13 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
         let areas = &self.space.space().vm().areas;
         areas.try_alloc().or_else(|_| {
             self.end_edit();
-            areas.alloc()
+            self.alloc_area()
         })
+    }
+
+    fn alloc_area(&self) -> Result<NonNull<Area<P, D>>, OutOfFrames> {
+        let _kept = self.space.space().keep_slot();
+        self.space.vm().areas.alloc()
     }
 
     /// Puts the new area between its neighbours, joined with them where they allow it.
@@ -255,6 +260,7 @@ impl<'a, P: System, D: Design<P>> Change<'a, P, D> {
                 None => {
                     let nr_nodes = self.nr_levels() + nr_more;
                     nr_more *= 2;
+                    let _kept = space.keep_slot();
                     Index::<P, Area<P, D>>::reserve_nodes(&space.vm().nodes, nr_nodes)?
                 }
             };

@@ -78,6 +78,11 @@ fn a_range_is_the_business_of_those_who_used_its_lane_or_may_be_everywhere() {
             members.sort_unstable();
             members.dedup();
             assert_eq!(cpus, members);
+            for cpu in 0..4 {
+                let others: Vec<_> = lanes.others(&range, cpu).iter().flat_map(CpuSet::iter).collect();
+                let expected: Vec<_> = cpus.iter().copied().filter(|&member| member != cpu).collect();
+                assert_eq!(others, expected, "but for CPU {cpu}, about {range:x?}");
+            }
             cpus
         };
         lanes.enter(0, Walks::To(high.start));

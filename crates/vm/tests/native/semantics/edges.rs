@@ -7,7 +7,8 @@ use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
     AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, MapRequest,
-    ObjectSpec, PAGE, PageSource, Placement, Populate, RemapPlacement, SpaceRef, VirtAddr, WriteNotice, ZeroSource,
+    ObjectSpec, PAGE, PageSource, PinKind, Placement, Populate, RemapPlacement, SpaceRef, USER_END, VirtAddr,
+    WriteNotice, ZeroSource,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,24 @@ for_each_design!(words_that_leave_a_page_go_on_in_the_next_one, D, {
         assert_eq!(scene.guest.store_words(VirtAddr::new(at(2)), &[]).map(|taken| taken.count), Ok(0));
         assert!(scene.guest.store_words(VirtAddr::new(u64::MAX - 8), &[1, 2, 3]).is_err());
         scene.after("ww.ww", "77");
+    });
+});
+
+// Whatever asks for such an address locks nothing on its account: a range of the last page would wrap around.
+for_each_design!(nothing_is_mapped_beyond_user_memory, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("w", "");
+        for address in [USER_END, 0xffff_8000_0000_0000, u64::MAX - PAGE + 1, u64::MAX - 7, u64::MAX].map(VirtAddr::new)
+        {
+            let missing = Err(AccessError::NotMapped { address });
+            assert_eq!(scene.space.futex_key(address).map(|_| ()), missing);
+            assert_eq!(scene.guest.load(address).map(|_| ()), missing);
+            assert_eq!(scene.guest.store(address, 1).map(|_| ()), missing);
+            for kind in [PinKind::Read, PinKind::Write, PinKind::LongTermRead] {
+                assert_eq!(scene.space.pin(address, kind).map(|_| ()), Err(CallError::BadBuffer { address }));
+            }
+        }
+        scene.after("w", "");
     });
 });
 

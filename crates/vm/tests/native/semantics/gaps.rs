@@ -18,9 +18,9 @@ fn room(pages: u64) -> Limits {
 }
 
 fn found<D: Tested>(scene: &Scene<'_, D>, nr_pages: u64) -> Option<u64> {
-    let place = scene.space.search(nr_pages * PAGE)?.start();
-    // What does not fit below the base goes above it, as high as can be.
-    (place < VirtAddr::new(at(100_000))).then(|| (place.get() - ORIGIN) / PAGE)
+    let place = scene.space.search(nr_pages * PAGE)?.start().get();
+    // What does not fit below the base goes above it.
+    (place < scene.space.limits().mmap_base).then(|| (place - ORIGIN) / PAGE)
 }
 
 for_each_design!(the_highest_gap_that_is_long_enough_is_taken, D, {
@@ -51,6 +51,23 @@ for_each_design!(the_highest_gap_that_is_long_enough_is_taken, D, {
 fn gap(len: u64) -> String {
     if len == 0 { String::new() } else { format!(".({len})") }
 }
+
+// As the kernel's, which then searches from below (`arch_get_unmapped_area_topdown`).
+for_each_design!(what_fits_nowhere_below_the_base_goes_above_it_as_low_as_it_can, D, {
+    with_world::<D>(|world| {
+        let place = |scene: &Scene<'_, D>, nr_pages: u64| {
+            scene.space.search(nr_pages * PAGE).map(|range| (range.start().get() - ORIGIN) / PAGE)
+        };
+        let scene = world.limited(room(3), "rrr.r..r...r", "");
+        assert_eq!([1, 2, 3, 4].map(|nr_pages| place(&scene, nr_pages)), [Some(3), Some(5), Some(8), Some(12)]);
+        let stack = 3 + 256 + 2;
+        let scene = world.limited(room(3), &format!("rrr{}k", gap(256 + 2)), "");
+        assert_eq!([1, 2, 3].map(|nr_pages| place(&scene, nr_pages)), [Some(3), Some(3), Some(stack + 1)]);
+        let end = USER_END - at(stack + 1);
+        assert_eq!(place(&scene, end / PAGE), Some(stack + 1), "up to the end of user memory");
+        assert_eq!(place(&scene, end / PAGE + 1), None);
+    });
+});
 
 for_each_design!(many_areas_leave_their_gaps_to_who_fits, D, {
     with_world::<D>(|world| {
