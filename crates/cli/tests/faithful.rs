@@ -94,6 +94,11 @@ fn calls_at_random() {
 }
 
 #[test]
+fn what_is_done_to_memory_unseen() {
+    replays_cleanly("unseen");
+}
+
+#[test]
 fn mappings_that_grow_into_room_that_another_thread_just_left() {
     replays_cleanly("growth");
 }

@@ -28,7 +28,7 @@ pub(crate) fn is_foreign_vdso(path: &str, start: u64) -> bool {
     path == "[vdso]" && start < 1 << 32
 }
 
-const NUMBERS: [(Call, i64); 27] = [
+const NUMBERS: [(Call, i64); 29] = [
     (Call::Mmap, 9),
     (Call::Mprotect, 10),
     (Call::Munmap, 11),
@@ -51,8 +51,10 @@ const NUMBERS: [(Call, i64); 27] = [
     (Call::IoDestroy, 207),
     (Call::RemapFilePages, 216),
     (Call::Fallocate, 285),
+    (Call::Userfaultfd, 323),
     (Call::Mlock2, 325),
     (Call::PkeyMprotect, 329),
+    (Call::IoUringSetup, 425),
     (Call::ProcessMadvise, 440),
     (Call::MapShadowStack, 453),
     (Call::Mseal, 462),
@@ -153,6 +155,8 @@ mod tests {
             (Call::Ftruncate, libc::SYS_ftruncate),
             (Call::Fallocate, libc::SYS_fallocate),
             (Call::Truncate, libc::SYS_truncate),
+            (Call::Userfaultfd, libc::SYS_userfaultfd),
+            (Call::IoUringSetup, libc::SYS_io_uring_setup),
         ];
         for (call, number) in known {
             assert_eq!(call_of(number), Some(call), "{}", call.name());

@@ -37,6 +37,10 @@ pub(super) struct Builder<'a> {
     pub(super) now: u32,
     /// Whether the recording lacks what decides the details of faults.
     pub(super) is_blind: bool,
+    /// Whether any fault tells of a protection key.
+    pub(super) tells_of_keys: bool,
+    /// When a file was last cut.
+    pub(super) file_cut_at: Option<u32>,
     /// What objects hold.
     pub(super) contents: Contents,
     /// For each thread that waits in vfork, the child.
@@ -83,6 +87,8 @@ impl<'a> Builder<'a> {
             },
             now: 0,
             is_blind: is_blind(trace),
+            tells_of_keys: tells_of_keys(trace),
+            file_cut_at: None,
             contents: Contents::default(),
             pending: Pending::of(trace, &space_users),
             postponed: BinaryHeap::new(),
@@ -284,6 +290,11 @@ impl<'a> Builder<'a> {
 /// Returns a space in which nothing was mapped, on the recorded machine.
 pub(super) fn empty_space(trace: &Trace) -> Space {
     Space::new(Span::of_release(&trace.header.machine.kernel))
+}
+
+/// Returns whether any fault of a recording tells of a protection key.
+fn tells_of_keys(trace: &Trace) -> bool {
+    trace.events.iter().any(|event| matches!(event.kind, EventKind::Fault(fault) if fault.is_by_key()))
 }
 
 /// Returns whether the recording lacks what decides the details of faults.

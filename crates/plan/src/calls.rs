@@ -46,6 +46,10 @@ impl Builder<'_> {
         self.count_verdict(verdict);
         self.note_contest(place, space);
         self.perform(place, CallPlan { call: Some(enter.call), memory_call, verdict }, result);
+        if let Some(whole) = mapped_whole(&memory_call, result) {
+            self.spaces[space as usize].unlike.remove(whole);
+        }
+        self.note_unseen(place, &enter, &memory_call);
         if is_contested {
             self.settle_contest(place, &enter, &memory_call, result);
         } else if let Some(whole) = mapped_whole(&memory_call, result) {

@@ -85,7 +85,9 @@ impl Recorded<'_> {
             | Call::Munlockall
             | Call::Mseal
             | Call::Clone => imposed(Reason::Limit),
-            Call::Ftruncate | Call::Fallocate | Call::Truncate => imposed(Reason::Descriptor),
+            Call::Ftruncate | Call::Fallocate | Call::Truncate | Call::Userfaultfd | Call::IoUringSetup => {
+                imposed(Reason::Descriptor)
+            }
             Call::Ptrace => imposed(Reason::Process),
             Call::Prctl if !is_error && !moves_heap(self.enter.args[1]) => imposed(Reason::Process),
             // It never lacks memory (ipc/shm.c, `ksys_shmdt`).

@@ -26,13 +26,13 @@ const SMALLEST_HUGE_BYTES: u64 = 4 * PAGE;
 const UNLIMITED_STACK_BYTES: u64 = 1 << 40;
 
 /// A fault with all that surrounds it.
-struct FaultContext {
+pub(super) struct FaultContext {
     place: EventIndex,
     thread: u32,
-    space: SpaceIndex,
-    fault: Fault,
-    region: Option<Region>,
-    page: Page,
+    pub(super) space: SpaceIndex,
+    pub(super) fault: Fault,
+    pub(super) region: Option<Region>,
+    pub(super) page: Page,
 }
 
 impl FaultContext {
@@ -45,7 +45,7 @@ impl FaultContext {
         self.region.is_some_and(|region| region.traits.intersects(traits))
     }
 
-    fn object_sharing(&self) -> Option<Sharing> {
+    pub(super) fn object_sharing(&self) -> Option<Sharing> {
         match self.region?.backing {
             Backing::Object { sharing, .. } => Some(sharing),
             Backing::Anonymous => None,
@@ -76,12 +76,16 @@ impl Builder<'_> {
     pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
         let mut context = self.context(place, fault);
         let mut is_as_forecast = self.forecast(&context) == Some(fault.is_present());
-        let is_contested = self.spaces[context.space as usize].contested.contains(&fault.address);
+        let is_contested =
+            self.is_unlike(&context) || self.spaces[context.space as usize].contested.contains(&fault.address);
         let mut class = match is_contested {
             true => Some(Class::Ambiguous),
             false if is_as_forecast => None,
             false => self.class_of(&context),
         };
+        if class.is_some() && !is_as_forecast && !is_contested {
+            self.note_unexplained(&context);
+        }
         if class == Some(Class::FaultAround) && self.is_mapped_before(&mut context) {
             (class, is_as_forecast) = (None, true);
         }
@@ -192,11 +196,12 @@ impl Builder<'_> {
         if !is_ambiguous && is_impossible(context) {
             return None;
         }
-        let rules: [(Class, bool); 8] = [
+        let rules: [(Class, bool); 9] = [
             (Class::Inherited, context.page.is_inherited),
             (Class::Ambiguous, is_ambiguous),
             (Class::Raced, self.is_raced(context)),
             (Class::Populated, self.is_populated(context)),
+            (Class::Reclaimed, self.is_cut(context)),
             (Class::FaultAround, self.is_around_another(context)),
             (Class::Huge, self.is_huge(context)),
             (Class::Reclaimed, is_reclaimed(context) && !self.is_just_touched(context)),
@@ -208,6 +213,7 @@ impl Builder<'_> {
     fn is_ambiguous(&self, context: &FaultContext) -> bool {
         self.is_blind
             || context.page.is_doubtful
+            || self.is_reached_into(context.space)
             || self.windows.uncertain.contains(context.place)
             || self.may_lack_its_page(context)
             || self.is_behind_a_failed_fork(context)

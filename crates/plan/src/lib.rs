@@ -46,6 +46,7 @@ pub mod space;
 pub mod space_users;
 mod steps;
 mod under_way;
+mod unseen;
 pub mod windows;
 
 use faultless_trace::Trace;

@@ -51,6 +51,10 @@ pub struct Space {
     pub fork_failed_at: u32,
     /// Where a replay's space may be another than the recorded one (`contests`).
     pub contested: RangeSet<u64>,
+    /// Where a replay's pages may be others than the recorded ones (`unseen`).
+    pub unlike: RangeSet<u64>,
+    /// Whether pages may be changed unseen, by a `userfaultfd` or `io_uring` of the process.
+    pub is_reached_into: bool,
     /// Whether later mappings are locked too.
     pub locks_future: bool,
     /// Whether the stack was not yet told: the first mapping after exec is it.

@@ -39,11 +39,10 @@ fn what_a_call_filled_faults_as_if_loads_had_filled_it() {
 }
 
 #[test]
-fn a_load_of_a_page_that_is_there_is_never_explained() {
+fn a_load_of_a_page_that_is_there_is_explained_by_a_key_alone() {
     const LOAD_PRESENT: u32 = READ | Fault::PRESENT;
-    const KEY: u32 = 1 << 5;
-    let populated = Some(Class::Populated);
-    for (code, expected) in [(LOAD_PRESENT, None), (LOAD_PRESENT | KEY, populated), (WRITE_PRESENT, populated)] {
+    let [populated, by_key] = [Some(Class::Populated), Some(Class::Ambiguous)];
+    for (code, expected) in [(LOAD_PRESENT, None), (LOAD_PRESENT | Fault::KEY, by_key), (WRITE_PRESENT, populated)] {
         let mut story = Story::new(1);
         story.call(0, Call::Mmap, [0, 4 * PAGE, 3, 0x8022, u64::MAX, 0], HEAP as i64);
         let fault = story.fault(0, HEAP, code);

@@ -62,6 +62,8 @@ calls! {
     IoDestroy = 25, "io_destroy", 1;
     Ptrace = 26, "ptrace", 4;
     Clone = 27, "clone", 0;
+    Userfaultfd = 28, "userfaultfd", 1;
+    IoUringSetup = 29, "io_uring_setup", 2;
 }
 
 impl Call {

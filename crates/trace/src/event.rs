@@ -87,7 +87,8 @@ pub struct Fault {
     pub address: u64,
     /// The instruction that accessed it.
     pub ip: u64,
-    /// The hardware's error code: bit 0 the page was present, bit 1 write, bit 2 from user mode, bit 4 fetch.
+    /// The hardware's error code: bit 0 the page was present, bit 1 write, bit 2 from user mode, bit 4 fetch, bit 5 a
+    /// protection key forbade it.
     pub error_code: u32,
     /// Which side of the kernel boundary the instruction stood on.
     pub side: Side,
@@ -103,6 +104,9 @@ impl Fault {
     /// The error code's bit for an instruction fetch.
     pub const FETCH: u32 = 1 << 4;
 
+    /// The error code's bit for an access that the page's protection key forbade.
+    pub const KEY: u32 = 1 << 5;
+
     /// Returns what the instruction wanted of the page.
     pub fn access(&self) -> Access {
         if self.error_code & Self::WRITE != 0 {
@@ -112,6 +116,11 @@ impl Fault {
         } else {
             Access::Read
         }
+    }
+
+    /// Returns whether a protection key forbade the access.
+    pub fn is_by_key(&self) -> bool {
+        self.error_code & Self::KEY != 0
     }
 
     /// Returns whether the page was present, so that the access was refused for its rights (a copy on write, say).
