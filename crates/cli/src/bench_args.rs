@@ -70,8 +70,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) design: Vec<String>,
 
-    /// Semaphores beneath the designs; rwsem-v8 unless named, and for the workload rwsem all. Example: --semaphore
-    /// rwsem-2012,rwsem-v8
+    /// Semaphores beneath the designs; unless named rwsem-v8, under faultless rwsem-v8+bravo, and for the workload
+    /// rwsem all. Example: --semaphore rwsem-2012,rwsem-v8
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) semaphore: Vec<String>,
 

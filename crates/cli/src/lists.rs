@@ -23,7 +23,7 @@ pub struct ListArgs {
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 
-    /// Where the list goes, instead of standard output. Example: --out workloads.json
+    /// Where the list goes, instead of standard output. Example: --out list.json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -246,7 +246,8 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
         huge_pages: if args.thp { HugePages::AsSystem } else { HugePages::Off },
         pace: if args.no_pace { Pace::Absent } else { Pace::Stored },
         ring_bytes: args.buffer,
-        mode: args.mode.choice(),
+        // Of what others run the reduced recording sees nothing.
+        mode: if args.all && args.mode == Watch::Auto { Watch::Privileged.choice() } else { args.mode.choice() },
         descendants: if args.wait_all { Descendants::Awaited } else { Descendants::Left },
         bounds: Bounds {
             duration: args.duration.map(Duration::from_nanos),
@@ -338,7 +339,7 @@ fn warn(args: &RecordArgs, recording: &Recording, color: Color) {
     let header = &recording.header;
     let mut warnings = Vec::new();
     if header.lost > 0 {
-        let larger = size::human(2 * args.buffer as u64);
+        let larger = size::written(2 * args.buffer as u64);
         warnings.push(format!(
             "{} records were lost, and the trace says so: it replays only with --allow-lost; record again with a \
              --buffer of {larger} or more",

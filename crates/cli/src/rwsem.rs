@@ -11,7 +11,7 @@ use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::info;
 use faultless_machine::simulated::MachineChoice;
 use faultless_results::stats::summarize;
-use faultless_results::{Measured, Mode, ResultSet, columns};
+use faultless_results::{Measured, Mode, ResultSet, Unit, columns};
 
 use crate::bench_args::{BenchArgs, draws, progress_bar};
 use crate::choose;
@@ -38,7 +38,7 @@ pub struct Measurement<'a> {
 
 /// Runs the workload.
 pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Color) -> Result<ExitCode, Failure> {
-    let loads = loads(args, machine);
+    let loads = loads(args, machine)?;
     let semaphores = choose::semaphores(&args.semaphore)?;
     let of = |semaphore: &String| {
         cpus.iter().map(|&cpus| RwsemArm { semaphore: semaphore.clone(), cpus }).collect::<Vec<_>>()
@@ -70,17 +70,23 @@ pub fn run(args: &BenchArgs, machine: &MachineChoice, cpus: &[usize], color: Col
     Ok(exit_code(&set, ExitCode::SUCCESS))
 }
 
-/// Returns the loads that were asked for: those of the grid, or one.
-fn loads(args: &BenchArgs, machine: &MachineChoice) -> Vec<RwsemLoad> {
+/// Returns the loads that were asked for: those of the grid, or one, whose sections are no longer than a run.
+fn loads(args: &BenchArgs, machine: &MachineChoice) -> Result<Vec<RwsemLoad>, Failure> {
     let own = &args.rwsem;
     let usual_ns = if machine.simulated().is_some() { SIMULATED_NS } else { NATIVE_NS };
     let duration_ns = args.duration.unwrap_or(usual_ns);
     if own.grid {
-        return rwsem_grid::loads(duration_ns);
+        return Ok(rwsem_grid::loads(duration_ns));
     }
     let (readers, writers) = own.readers.unwrap_or((1, 1));
     let (section_ns, threads_per_cpu) = (own.section.unwrap_or(100), own.threads.unwrap_or(1).into());
-    vec![RwsemLoad { readers, writers, section_ns, threads_per_cpu, duration_ns }]
+    if section_ns > duration_ns {
+        let [section, run] = [section_ns, duration_ns].map(|ns| Unit::Ns.show(ns as f64));
+        let why =
+            format!("--section {section} is longer than a run, which is {run}: hold less, or give it a --duration");
+        return Err(Failure::usage(why));
+    }
+    Ok(vec![RwsemLoad { readers, writers, section_ns, threads_per_cpu, duration_ns }])
 }
 
 /// Measures every arm under each load; leaves out what an interrupt has kept from running.

@@ -39,6 +39,16 @@ pub fn parse_ring(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Returns a size as [`parse`] takes it.
+pub fn written(bytes: u64) -> String {
+    match bytes.trailing_zeros() {
+        30.. => format!("{}G", bytes >> 30),
+        20.. => format!("{}M", bytes >> 20),
+        10.. => format!("{}K", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
 /// Returns a size for people, with three digits.
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

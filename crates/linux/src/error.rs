@@ -154,8 +154,8 @@ fn advice(paranoid: Option<i64>) -> String {
              `sysctl kernel.perf_event_paranoid=2`"
         ),
         Some(level) => format!(
-            "kernel.perf_event_paranoid is {level}, which would do: run as root or with CAP_PERFMON; in a container, \
-             allow the system call perf_event_open"
+            "run as root or with CAP_PERFMON; in a container, allow the system call perf_event_open \
+             (kernel.perf_event_paranoid is {level}, which is low enough for the reduced recording)"
         ),
         None => "run as root or with CAP_PERFMON; in a container, allow the system call perf_event_open".into(),
     }

@@ -4,11 +4,10 @@
 //! What [`open`] reads from a page is what the page was made of, sample by sample. A file that is no page is read as a
 //! result set.
 
-use std::fs;
 use std::path::Path;
 
 use faultless_results::compare::Source;
-use faultless_results::{ReadError, SCHEMA, parse};
+use faultless_results::{ReadError, SCHEMA, bytes, parse};
 use serde_json::{Value, json};
 
 use crate::markup::Markup;
@@ -33,7 +32,7 @@ pub fn write(out: &mut Markup, sources: &[Source]) {
 
 /// Reads the result sets of a page, or the one of a result file.
 pub fn open(path: &Path) -> Result<Vec<Source>, ReadError> {
-    let text = fs::read(path).map_err(|error| ReadError::Io(path.into(), error))?;
+    let text = bytes(path).map_err(|error| ReadError::Io(path.into(), error))?;
     if !text.starts_with(DOCTYPE.as_bytes()) {
         let set = parse(path, &text)?;
         return Ok(vec![Source { label: path.display().to_string(), set }]);

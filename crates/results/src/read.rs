@@ -5,13 +5,16 @@
 //! the same.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::set::{ResultSet, SCHEMA};
+
+/// Of a file that begins as nothing that is read here so much is looked at.
+const BYTES_OF_OTHERS: u64 = 4096;
 
 /// Why a file is no result set.
 #[derive(Debug)]
@@ -50,8 +53,18 @@ impl std::error::Error for ReadError {}
 
 /// Reads a result file.
 pub fn read(path: &Path) -> Result<ResultSet, ReadError> {
-    let text = fs::read(path).map_err(|error| ReadError::Io(path.into(), error))?;
+    let text = bytes(path).map_err(|error| ReadError::Io(path.into(), error))?;
     parse(path, &text)
+}
+
+/// Reads a file that begins as JSON or a page does; of any other one as much as it takes to say what it is.
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut reader = BufReader::new(File::open(path)?);
+    let first = reader.fill_buf()?.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+    let most = if matches!(first, Some(b'{' | b'<')) { u64::MAX } else { BYTES_OF_OTHERS };
+    let mut text = Vec::new();
+    reader.take(most).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Understands the text of a result file.

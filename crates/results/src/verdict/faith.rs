@@ -10,6 +10,10 @@ pub fn faith(set: &ResultSet) -> String {
     let doubts = doubts(set);
     match () {
         () if !doubts.is_empty() => format!("the replay is not the recorded program: {}", doubts.join(", ")),
+        () if count("faults_recorded") > 0 && set.checks.get("strict").and_then(Value::as_u64) == Some(0) => format!(
+            "nothing was checked: none of the {} faults is certain enough to be compared",
+            crate::grouped(count("faults_recorded"))
+        ),
         () if set.is_interrupted() => "the replay is faithful as far as it went: 0 mismatches".into(),
         () => format!("the replay is faithful: 0 mismatches in {} events", crate::grouped(count("events"))),
     }
@@ -49,6 +53,8 @@ mod tests {
         };
         let good = json!({ "events": 52589, "faults_recorded": 3, "mismatches": 0, "skipped": {}, "lost": 0 });
         assert_eq!(say(good), "the replay is faithful: 0 mismatches in 52,589 events");
+        let unchecked = json!({ "events": 9, "faults_recorded": 1234, "strict": 0, "mismatches": 0, "skipped": {} });
+        assert_eq!(say(unchecked), "nothing was checked: none of the 1,234 faults is certain enough to be compared");
         let bad = json!({ "events": 9, "faults_recorded": 0, "mismatches": 2, "skipped": { "mseal": 1 }, "lost": 4 });
         let said = "the replay is not the recorded program: 2 mismatches, not replayed: mseal, the trace holds no fault, \
                     so nothing was checked, 4 records are missing from the recording";
