@@ -16,8 +16,9 @@
 //!
 //! # Who edits
 //! Somebody alone with an index that has all there is in a [`Site`]: whoever has everything, of a space that was never
-//! divided and has no lanes (here), or the lock of a lane's edits, and a part of it (`fast_path`). The first may wait
-//! for faults before the index changes; the second, under a spin lock, waits behind it (I5 of `area`, R8 of `ranges`).
+//! divided and has no lanes (here), or the lock of the edits of a lane, or of a space without lanes (`fast_path`). The
+//! first may wait for faults before the index changes; the second, under a spin lock, waits behind it (I5 of `area`, R8
+//! of `ranges`).
 
 use super::Space;
 use super::change::{Counted, Grown, RemovedAreas, Sizes, announced_range, grown, write_area};
