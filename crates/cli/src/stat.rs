@@ -295,7 +295,7 @@ fn subject(args: &StatArgs, machine: &MachineChoice) -> Result<Subject, Failure>
         SpecError::Unknown(_) if path.exists() || text.contains('/') || text.ends_with(".trace") => open(&path),
         SpecError::Unknown(name) => {
             let names = WORKLOADS.iter().map(|workload| workload.name);
-            Err(Failure::usage(format!("{}, or the path of a trace", unknown("workload", &name, names))))
+            Err(Failure::usage(format!("{}; and there is no file of that name", unknown("workload", &name, names))))
         }
         other => Err(Failure::usage(other)),
     }

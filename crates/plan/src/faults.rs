@@ -409,12 +409,14 @@ impl Builder<'_> {
         self.trace.header.clock_error_ns
     }
 
-    /// The entry allows the access, made so on another CPU: this one still held the entry as it was before.
+    /// The entry allows the access, made so on another CPU, or by a call: this one still held the entry as it was
+    /// before.
     fn is_behind_its_time(&self, context: &FaultContext) -> bool {
         let is_own =
             context.page.content == Content::Own && context.page.since > self.spaces[context.space as usize].forked_at;
-        let is_elsewhere = context.page.thread != context.thread || self.was_copied_elsewhere(context);
-        is_own && self.is_neighbours(context) && is_elsewhere && context.is_allowed() && context.fault.is_present()
+        let is_elsewhere = || context.page.thread != context.thread || self.was_copied_elsewhere(context);
+        let is_stale = || self.is_neighbours(context) && is_elsewhere();
+        is_own && context.is_allowed() && context.fault.is_present() && (context.page.is_let_in || is_stale())
     }
 
     /// The thread itself copied the page, or got it for itself, after a fork, and may have come to another CPU since;
@@ -549,6 +551,7 @@ impl Builder<'_> {
             step: step.step,
             is_doubtful,
             is_inherited: false,
+            is_let_in: false,
             ..context.page
         };
         let Some(region) = context.region.filter(|_| context.is_allowed()) else {

@@ -46,6 +46,8 @@ pub struct Page {
     pub is_inherited: bool,
     /// Whether its entry may let stores into a shared file: one went through it. The file hears of the first alone.
     pub lets_stores_in: bool,
+    /// Whether a call has let stores in since its last fault: a CPU may still hold the entry as it was before.
+    pub is_let_in: bool,
     /// Who faulted last.
     pub thread: u32,
     /// That thread's step.
@@ -65,6 +67,7 @@ impl Default for Page {
             is_doubtful: false,
             is_inherited: false,
             lets_stores_in: false,
+            is_let_in: false,
             thread: NONE,
             step: NONE,
             event: NONE,

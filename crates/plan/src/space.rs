@@ -489,6 +489,8 @@ impl Space {
             page.content = filled(content, region.backing, is_own);
             page.lets_stores_in |= filling == Filling::Stores;
             let is_copied = is_own && content == Content::Own && page.since <= forked_at;
+            // Linux drops no translation of an entry that only gets stronger (mm/memory.c, `wp_page_reuse`).
+            page.is_let_in |= is_copied;
             if page.content != content || is_copied {
                 page.since = now;
                 made += u64::from(is_own);

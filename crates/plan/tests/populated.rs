@@ -71,6 +71,27 @@ fn what_fills_pages_takes_no_right_to_store() {
     }
 }
 
+/// A load behind the fork has left the weaker entry in this CPU's TLB, and Linux drops no translation of an entry that
+/// gets stronger: one store faults, on processors that look at memory only then.
+#[test]
+fn what_a_call_lets_stores_into_may_fault_once_more() {
+    for (is_locked, expected) in [(true, (Some(Class::Raced), false)), (false, (None, true))] {
+        let mut story = Story::new(2);
+        story.trace.threads[1].pid = 2;
+        story.map(0, HEAP, 1);
+        story.fault(0, HEAP, WRITE);
+        if is_locked {
+            story.call(0, Call::Mlock, [HEAP, PAGE, 0, 0, 0, 0], 0);
+        }
+        story.protect(0, HEAP, 1, 1);
+        story.clone_task(0, 1, 0);
+        story.protect(0, HEAP, 1, 3);
+        let store = story.fault(0, HEAP, WRITE_PRESENT);
+        assert_eq!(class(&story, store), expected, "locked: {is_locked}");
+        assert!(planned(&story.done()).surprises.is_empty());
+    }
+}
+
 #[test]
 fn drivers_put_pages_in_when_they_are_mapped() {
     let populated = Some(Class::Populated);

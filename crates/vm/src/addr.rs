@@ -280,10 +280,10 @@ impl PageRange {
         self.len_bytes() / PAGE
     }
 
-    /// Returns the part inside `other`, if there is one.
+    /// Returns the whole pages inside `other`, if there are any.
     pub fn intersection(self, other: Range<VirtAddr>) -> Option<Self> {
-        let (start, end) = (self.start.max(other.start), self.end.min(other.end));
-        (start < end).then_some(Self { start, end })
+        let first = page_ceil(self.start.max(other.start).get())?;
+        Self::between(VirtAddr::new(first), self.end.min(other.end).page())
     }
 
     /// Says whether `address` lies inside.
@@ -369,6 +369,17 @@ mod tests {
         assert_eq!(PageRange::between(low, VirtAddr::new(USER_END + PAGE)), None);
         assert_eq!(PageRange::between(VirtAddr::new(0), VirtAddr::new(USER_END)), Some(PageRange::USER));
         assert_eq!(AddressRange::from(range), AddressRange { start: low, len_bytes: 2 * PAGE });
+    }
+
+    #[test]
+    fn what_two_ranges_have_in_common_are_whole_pages() {
+        let range = pages(2, 5).expect("in order");
+        let within = |start: u64, end: u64| range.intersection(VirtAddr::new(start)..VirtAddr::new(end));
+        assert_eq!(within(0, u64::MAX), Some(range));
+        assert_eq!(within(3 * PAGE, 4 * PAGE), pages(3, 4));
+        assert_eq!(within(2 * PAGE + 1, 4 * PAGE + 1), pages(3, 4), "of a page in part nothing");
+        assert_eq!(within(3 * PAGE + 1, 4 * PAGE - 1), None);
+        assert_eq!([within(5 * PAGE, 9 * PAGE), within(u64::MAX, u64::MAX), within(4 * PAGE, PAGE)], [None; 3]);
     }
 
     #[test]

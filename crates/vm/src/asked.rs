@@ -3,6 +3,7 @@
 //!
 //! # Invariants
 //! * I1 a flag has the bit that the area's flag of the same name has, so that a question becomes an area by a copy.
+//!   What an area notes for itself can't be asked for, by bits without a name either.
 
 use crate::view::AreaFlags;
 use bitflags::bitflags;
@@ -71,13 +72,13 @@ bitflags! {
 
 impl From<Protection> for AreaFlags {
     fn from(protection: Protection) -> Self {
-        Self::from_bits_retain(protection.bits())
+        Self::from_bits_retain(protection.bits() & Protection::all().bits())
     }
 }
 
 impl From<MapOptions> for AreaFlags {
     fn from(options: MapOptions) -> Self {
-        Self::from_bits_retain(options.bits())
+        Self::from_bits_retain(options.bits() & MapOptions::all().bits())
     }
 }
 

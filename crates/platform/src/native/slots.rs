@@ -150,9 +150,9 @@ impl Slots {
             && let Some(free) = self.try_take(cpu)
         {
             if !self.hand_over(free) {
-                // ORDER: as above.
+                // ORDER: as above: somebody may have come while this slot looked owned.
                 self.slots[free].state.store(FREE, Ordering::Release);
-                return;
+                fence(Ordering::SeqCst);
             }
         }
     }

@@ -102,7 +102,8 @@ impl HostWindows {
     /// If there are no such windows or frames, or these are none.
     pub fn map_row(&self, window: u32, frame: u32, nr_frames: u32) -> Result<(), Error> {
         let last = frame.checked_add(nr_frames).and_then(|end| end.checked_sub(1));
-        assert!(nr_frames > 0 && last < Some(self.nr_frames), "{nr_frames} frames from {frame} of {}", self.nr_frames);
+        let are_there = nr_frames > 0 && last.is_some_and(|last| last < self.nr_frames);
+        assert!(are_there, "{nr_frames} frames from {frame} of {}", self.nr_frames);
         let (file, offset) = (self.frames.as_raw_fd(), i64::from(frame) * PAGE_BYTES as i64);
         self.replace(window, nr_frames, (RIGHTS, libc::MAP_SHARED), file, offset)
     }
@@ -124,7 +125,7 @@ impl HostWindows {
         offset: i64,
     ) -> Result<(), Error> {
         let (address, len_bytes) = (self.address(window).as_ptr().cast(), nr_windows as usize * PAGE_BYTES);
-        self.address(window + (nr_windows - 1));
+        self.address(window.saturating_add(nr_windows - 1));
         // SAFETY: the windows are ours, and what was mapped there is given up.
         let mapped = unsafe { libc::mmap(address, len_bytes, rights, kind | libc::MAP_FIXED, file, offset) };
         if mapped == address { Ok(()) } else { Err(Error::last_os_error()) }

@@ -113,6 +113,11 @@ impl Rules {
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
+
+    /// Returns these without `others`.
+    const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
 }
 
 /// What became of a patch of the series.
@@ -201,9 +206,12 @@ impl Generation {
         Self { patience, patches, rules: Rules::NONE }
     }
 
-    /// Returns the generation with `rules` too.
+    /// Returns the generation with `rules` too. [`Rules::PHASE_FAIR`] takes the place of [`Rules::HANDOFF`]: where
+    /// phases take turns there is nobody to shut the door on.
     pub const fn with(self, rules: Rules) -> Self {
-        Self { rules: self.rules.and(rules), ..self }
+        let rules = self.rules.and(rules);
+        let rules = if rules.contain(Rules::PHASE_FAIR) { rules.without(Rules::HANDOFF) } else { rules };
+        Self { rules, ..self }
     }
 
     /// Returns the series' base with some of its patches.
@@ -212,10 +220,15 @@ impl Generation {
     }
 
     /// Returns how often in a row a writer may take the lock before those in line; 0: never, and a writer in line is
-    /// handed the lock. Under [`Rules::HANDOFF`] it is the time that counts.
+    /// handed the lock. Under [`Rules::HANDOFF`] it is the time that counts; under [`Rules::PHASE_FAIR`] nobody
+    /// overtakes: a phase ends by handing the lock on.
     #[inline]
     pub const fn patience(self) -> u32 {
-        if self.follows(Rules::HANDOFF) { MAX_PATIENCE as u32 } else { self.patience as u32 }
+        match (self.follows(Rules::PHASE_FAIR), self.follows(Rules::HANDOFF)) {
+            (true, _) => 0,
+            (false, true) => MAX_PATIENCE as u32,
+            (false, false) => self.patience as u32,
+        }
     }
 
     /// Returns how long the first in line lets others overtake under [`Rules::HANDOFF`].
@@ -247,6 +260,16 @@ impl Default for Generation {
 mod tests {
     use super::*;
     use crate::SEMAPHORES;
+
+    /// A waiter that takes a phase-fair lock instead of being handed it would leave the others to a phase that never
+    /// ends.
+    #[test]
+    fn nobody_overtakes_where_phases_take_turns() {
+        for base in [Generation::RWSEM_STEAL, Generation::RWSEM_V8, Generation::HANDOFF, Generation::PHASE_FAIR] {
+            let generation = base.with(Rules::PHASE_FAIR);
+            assert_eq!((generation.patience(), generation.follows(Rules::HANDOFF)), (0, false));
+        }
+    }
 
     #[test]
     fn a_generation_has_what_it_was_made_of() {

@@ -22,7 +22,7 @@
 
 use super::{Fault, Handled, LockedInSection, Stop, classic, permits, resolve};
 use crate::access::Access;
-use crate::addr::{PAGE, VirtAddr};
+use crate::addr::{PAGE, USER_END, VirtAddr};
 use crate::area::AreaView;
 use crate::content::{Behind, Content};
 use crate::design::Design;
@@ -53,6 +53,10 @@ fn attempt<P: System, D: Design<P>>(space: &Space<P, D>, fault: Fault) -> Result
     let _section = space.look();
     let address = fault.address;
     let unmapped = AccessError::NotMapped { address };
+    // What lies there may be the embedder's own.
+    if address.get() >= USER_END {
+        return Err(unmapped);
+    }
     let leaf = space.tables().walk(space.memory(), address.get()).ok_or(unmapped)?;
     let seen = leaf.read(space.memory());
     let refuse = |error| refuse::<P>(space.memory(), (leaf, seen), error);

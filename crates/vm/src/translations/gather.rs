@@ -147,9 +147,9 @@ impl<'a, P: System> Gather<'a, P> {
         mutant!(PutBeforeFlush => self.put_frames());
         if core::mem::take(&mut self.needs_flush) {
             self.translations.flush_reaching(self.range, &self.reach, Fenced::of::<P>());
-        } else if let Some((first, end)) = cleared
-            && let Some(cleared) = PageRange::between(VirtAddr::new(first), VirtAddr::new(end))
-        {
+        } else if let Some((first, end)) = cleared {
+            let cleared = PageRange::between(VirtAddr::new(first), VirtAddr::new(end));
+            let cleared = cleared.expect("entries of user memory were cleared");
             // `Gather::add` takes nothing else.
             self.translations.flush_reaching(cleared, &cleared.numbers(), Fenced::after_rmw::<P>());
         }

@@ -54,7 +54,7 @@ use super::sharer::{Sharing, chain, unchain};
 use super::slot::Slot;
 use super::table::{BriefTableMap, Leaf, TableMap, Tables, is_shared};
 use crate::access::Access;
-use crate::addr::{PAGE, PageRange, VirtAddr};
+use crate::addr::{PAGE, PageRange, USER_END, VirtAddr};
 use crate::entry::Entry;
 use crate::events::Event;
 use crate::system::System;
@@ -199,9 +199,10 @@ impl<P: System> Translations<P> {
         self.instance().events.note(Event::TablesCopied, span.start);
         self.copy_table(shared, own, span.clone());
         Tables::<P>::relink(memory, leaf.parent.0, own, false);
-        if let Some(range) = PageRange::between(span.start.into(), span.end.into()) {
-            mutant!(SharedTableUnflushed, self.flush(range) => ());
-        }
+        // The last table spans a page that is nobody's.
+        let range = PageRange::between(span.start.into(), span.end.min(USER_END).into());
+        let range = range.expect("a leaf table translates user memory");
+        mutant!(SharedTableUnflushed, self.flush(range) => ());
         frames::put(memory, shared);
     }
 

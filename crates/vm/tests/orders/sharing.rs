@@ -4,8 +4,9 @@ use super::*;
 
 type D = Faultless<Rwsem<Explore>>;
 
-/// The first of five pages in a table of their own, of which four are touched.
-const TABLE: u64 = 0x4000_0000;
+/// The first of five pages in a table of their own, of which four are touched: the last table of user memory, which
+/// spans a page that is nobody's.
+const TABLE: u64 = 0x7fff_ffe0_0000;
 
 fn page(number: u64) -> VirtAddr {
     VirtAddr::new(TABLE + number * PAGE)

@@ -6,9 +6,9 @@ use crate::drawing::{ORIGIN, at};
 use crate::world::{RW, Tested, World, anonymous};
 use faultless_platform::native::{HostRegion, Machine, Native};
 use faultless_vm::{
-    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, MapRequest,
-    ObjectSpec, PAGE, PageSource, PinKind, Placement, Populate, RemapPlacement, SpaceRef, USER_END, VirtAddr,
-    WriteNotice, ZeroSource,
+    AccessError, AddressRange, Advice, AreaFlags, Backing, CallError, FetchError, Guest, Limits, MapOptions,
+    MapRequest, ObjectSpec, PAGE, PageSource, PinKind, Placement, Populate, Protection, RemapPlacement, SpaceRef,
+    USER_END, VirtAddr, WriteNotice, ZeroSource,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +60,27 @@ for_each_design!(nothing_is_mapped_beyond_user_memory, D, {
             }
         }
         scene.after("w", "");
+    });
+});
+
+// An area that claimed to be leaving, or to go on beyond a seam, would be waited for, or not be counted.
+for_each_design!(what_an_area_notes_for_itself_can_not_be_asked_for, D, {
+    with_world::<D>(|world| {
+        let scene = world.scene("", "");
+        let mapped = |unnamed: u32| {
+            let request = MapRequest {
+                protection: Protection::from_bits_retain(RW.bits() | unnamed),
+                options: MapOptions::from_bits_retain(unnamed),
+                ..anonymous(Some(ORIGIN), PAGE)
+            };
+            scene.space.mmap(&request).expect("room");
+            let mut flags = None;
+            scene.space.for_each_area(|area| flags = Some(area.flags));
+            let nr_areas = scene.space.nr_areas();
+            scene.space.munmap(AddressRange::new(VirtAddr::new(ORIGIN), PAGE)).expect("mapped");
+            (flags, nr_areas)
+        };
+        assert_eq!(mapped(!(Protection::all().bits() | MapOptions::all().bits())), mapped(0));
     });
 });
 
