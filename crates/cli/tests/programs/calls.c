@@ -36,6 +36,8 @@ int main(int argc, char **argv)
 	syscall(462 /* mseal */, 1, PAGE, 0);
 	syscall(SYS_io_setup, 1, &context);
 	syscall(SYS_io_destroy, context);
+	syscall(SYS_userfaultfd, -1);
+	syscall(425 /* io_uring_setup */, 0, 0);
 	syscall(SYS_clone, 0x800 /* CLONE_SIGHAND alone is refused */, 0, 0, 0, 0);
 	int id = shmget(IPC_PRIVATE, PAGE, IPC_CREAT | 0600);
 	void *shared = shmat(id, 0, 0);
