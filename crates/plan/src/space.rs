@@ -109,6 +109,18 @@ impl Space {
         Self { around: Around::new(span), ..Self::default() }
     }
 
+    /// Notes where a replay's pages may be others, if that is anywhere.
+    pub fn leave_unlike(&mut self, range: Range<u64>) {
+        if range.start < range.end {
+            self.unlike.insert(range);
+        }
+    }
+
+    /// Says whether they may be others anywhere in a range.
+    pub fn is_unlike_in(&self, range: &Range<u64>) -> bool {
+        range.start < range.end && self.unlike.overlaps(range)
+    }
+
     /// Returns what an address is; stacks may grow to `stack_bytes`.
     pub fn address_state(&self, address: u64, stack_bytes: u64) -> AddressState {
         if let Some(&region) = self.regions.find(address) {

@@ -32,15 +32,15 @@ impl Builder<'_> {
         match enter.call {
             Call::Userfaultfd | Call::IoUringSetup => state.is_reached_into = true,
             Call::Ftruncate | Call::Truncate => self.file_cut_at = Some(now),
-            Call::PkeyMprotect if is_executed_alone || fourth as i32 > 0 => state.unlike.insert(span(start, len)),
-            Call::Mprotect if is_executed_alone => state.unlike.insert(span(start, len)),
-            Call::Mmap if is_executed_alone => state.unlike.insert(span(result as u64, len)),
+            Call::PkeyMprotect if is_executed_alone || fourth as i32 > 0 => state.leave_unlike(span(start, len)),
+            Call::Mprotect if is_executed_alone => state.leave_unlike(span(start, len)),
+            Call::Mmap if is_executed_alone => state.leave_unlike(span(result as u64, len)),
             _ => {}
         }
         if let MemoryCall::Remap { old, old_len, new_len, .. } = *memory_call
-            && state.unlike.overlaps(&span(old, old_len))
+            && state.is_unlike_in(&span(old, old_len))
         {
-            state.unlike.insert(span(result as u64, new_len));
+            state.leave_unlike(span(result as u64, new_len));
         }
     }
 
@@ -50,7 +50,7 @@ impl Builder<'_> {
         if context.fault.is_by_key()
             && let Some(region) = context.region
         {
-            state.unlike.insert(region.start..region.end);
+            state.leave_unlike(region.start..region.end);
         }
         state.unlike.contains(&context.fault.address)
     }
@@ -60,10 +60,10 @@ impl Builder<'_> {
         let page = page_floor(context.fault.address);
         let unlike = match context.region.filter(|_| self.is_cut(context)) {
             Some(region) => region.start..region.end,
-            None if self.is_reached_into(context.space) => page..page + PAGE,
+            None if self.is_reached_into(context.space) => page..page.saturating_add(PAGE),
             None => return,
         };
-        self.spaces[context.space as usize].unlike.insert(unlike);
+        self.spaces[context.space as usize].leave_unlike(unlike);
     }
 
     /// Returns whether a process may have others change its memory unseen.
