@@ -121,6 +121,9 @@ impl<P: Platform> Page<P> {
     /// Takes a reference beside one that the caller knows to be held, also beyond the limit of [`Page::try_get`]: for
     /// whoever cannot fail. The count has room for twice as many, and each such reference stands in a table of its own.
     ///
+    /// # Safety
+    /// A reference to the frame is held meanwhile, and no more are taken in this way than there can be tables.
+    ///
     /// ```
     /// # use faultless_phys::{Memory, Options};
     /// # use faultless_platform::native::{HostRegion, Machine, Native};
@@ -131,14 +134,15 @@ impl<P: Platform> Page<P> {
     /// machine.attach(|| {
     ///     let page = memory.page(memory.alloc()?);
     ///     assert!(page.try_get() && page.try_get() && !page.try_get() && page.is_saturated());
-    ///     page.get_beside();
+    ///     // SAFETY: we hold three.
+    ///     unsafe { page.get_beside() };
     ///     assert_eq!(page.nr_references(), 4);
     ///     Ok::<(), faultless_phys::OutOfFrames>(())
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn get_beside(&self) {
+    pub unsafe fn get_beside(&self) {
         if !self.state().is_uncounted() {
             // Relaxed: the reference that is held keeps the frame.
             self.references.fetch_add(1, Ordering::Relaxed);

@@ -220,7 +220,8 @@ impl<P: System> Translations<P> {
                 continue;
             }
             if entry.holds_reference() {
-                memory.page(entry.pfn()).get_beside();
+                // SAFETY: the entry holds one while its table is locked; the copy stands in the other table.
+                unsafe { memory.page(entry.pfn()).get_beside() };
             }
             // Relaxed: published with the upper entry.
             Tables::<P>::leaf_slot(memory, to, address).store(entry, Ordering::Relaxed);
