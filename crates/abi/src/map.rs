@@ -25,6 +25,10 @@ pub fn map_request<'a, P: System>(
     if !is_anonymous && file.is_none() {
         return Err(Errno::EBADF);
     }
+    // A file of huge pages would allow it.
+    if file.is_some() && flags.contains(MapFlags::HUGETLB) {
+        return Err(Errno::EINVAL);
+    }
     if let Some(errno) = misplaced(start, len, flags) {
         return Err(errno);
     }
@@ -128,9 +132,11 @@ fn of_file<P: System>(
         MapFlags::PRIVATE => area,
         _ => return Err(TYPE),
     };
+    let is_no_exec = file.mode.contains(FileMode::NO_EXEC);
+    let area = if is_no_exec { area | MapOptions::DENY_EXEC } else { area };
     match () {
         () if !file.mode.contains(FileMode::READ) => Err(CallError::Denied),
-        () if file.mode.contains(FileMode::NO_EXEC) && prot.contains(Prot::EXEC) => Err(CallError::NoExec),
+        () if is_no_exec && prot.contains(Prot::EXEC) => Err(CallError::NoExec),
         () if file.pages.is_none() => Err(CallError::NotMappable),
         () if area.contains(MapOptions::GROWSDOWN) => Err(GROWS),
         () => Ok(area),

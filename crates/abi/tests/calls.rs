@@ -187,3 +187,60 @@ fn a_reference_page_without_a_descriptor_leaves_nothing() {
         assert_eq!(nr_pages(), 0);
     });
 }
+
+#[test]
+fn a_file_where_nothing_may_be_executed_is_never_made_executable() {
+    with_space(|vm, space| {
+        let spec =
+            ObjectSpec { identity: 1, size_bytes: 4 * PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = vm.create_object(&spec).expect("an object");
+        let calls = Calls::new(space);
+        let file = |mode| Some(File::new(&object, mode));
+        let usual = FileMode::READ | FileMode::WRITE;
+        for flags in [1, 2] {
+            let asked = |prot| [0, 2 * PAGE, prot, flags, 3, 0];
+            assert_eq!(calls.mmap(asked(5), file(usual | FileMode::NO_EXEC)), Err(Errno::EPERM));
+            let denied = calls.mmap(asked(3), file(usual | FileMode::NO_EXEC)).expect("room");
+            let allowed = calls.mmap(asked(3), file(usual)).expect("room");
+            assert_eq!(calls.mprotect(denied, PAGE, 5), Err(Errno::EACCES));
+            assert_eq!(calls.mprotect(denied, PAGE, 1), Ok(0));
+            assert_eq!(calls.mprotect(denied, PAGE, 4), Err(Errno::EACCES));
+            assert_eq!(calls.mprotect(allowed, PAGE, 5), Ok(0));
+        }
+        let denied = calls.mmap([0, 2 * PAGE, 3, 1, 3, 0], file(usual | FileMode::NO_EXEC)).expect("room");
+        assert_eq!(calls.remap_file_pages([denied, PAGE, 0, 1, 0]), Ok(0));
+        assert_eq!(calls.mprotect(denied, PAGE, 5), Err(Errno::EACCES), "what was shown anew is of that file, too");
+    });
+}
+
+#[test]
+fn an_ordinary_file_has_no_huge_pages() {
+    with_space(|vm, space| {
+        let spec = ObjectSpec { identity: 1, size_bytes: PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = vm.create_object(&spec).expect("an object");
+        let (calls, huge) = (Calls::new(space), 0x4_0000);
+        let file = || Some(File::new(&object, FileMode::READ | FileMode::WRITE));
+        assert_eq!(calls.mmap([0, PAGE, 3, 2 | huge, 3, 0], file()), Err(Errno::EINVAL));
+        // Linux looks for the file first, and at its kind before the length.
+        assert_eq!(calls.mmap([0, PAGE, 3, 2 | huge, 3, 0], None), Err(Errno::EBADF));
+        assert_eq!(calls.mmap([0, 0, 3, 2 | huge | FIXED, 3, 0], file()), Err(Errno::EINVAL));
+    });
+}
+
+#[test]
+fn pages_behind_the_longest_file_are_no_hole() {
+    with_space(|vm, space| {
+        let spec = ObjectSpec { identity: 1, size_bytes: PAGE, source: &ZeroSource, write_notice: WriteNotice::None };
+        let object = vm.create_object(&spec).expect("an object");
+        let calls = Calls::new(space);
+        // The last page that a file may have, and one more by growth, which Linux does not check.
+        let last = (i64::MAX as u64 - PAGE) & !(PAGE - 1);
+        let file = || Some(File::new(&object, FileMode::READ | FileMode::WRITE));
+        let at = calls.mmap([0, PAGE, 3, 1, 3, last], file()).expect("room");
+        let at = calls.mremap([at, PAGE, 3 * PAGE, 1, 0]).expect("room");
+        let remove = |page, nr_pages| calls.madvise(at + page * PAGE, nr_pages * PAGE, 9);
+        assert_eq!(remove(0, 1), Ok(0));
+        assert_eq!(remove(0, 2), Err(Errno::new(27)), "the longest file ends in it");
+        assert_eq!(remove(2, 1), Err(Errno::EINVAL), "begins behind it");
+    });
+}

@@ -1,5 +1,9 @@
 //! Durations as people write them: `300ms`, `2s`.
 
+use faultless_results::Unit;
+
+use crate::message::Failure;
+
 /// Parses a duration in nanoseconds; a unit is needed.
 pub fn parse(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a duration; write for example 300ms, 2s, 50us, 1m or 1h");
@@ -25,6 +29,18 @@ pub struct Written {
     pub text: String,
     /// What it means.
     pub ns: u64,
+}
+
+impl Written {
+    /// Refuses a time to hold something, called `name`, that is longer than a run of `run_ns`.
+    pub fn check_within(&self, name: &str, run_ns: u64) -> Result<(), Failure> {
+        if self.ns <= run_ns {
+            return Ok(());
+        }
+        let (held, run) = (&self.text, Unit::Ns.show(run_ns as f64));
+        let why = format!("{name} {held} is longer than a run, which is {run}: hold less, or give it a --duration");
+        Err(Failure::usage(why))
+    }
 }
 
 /// Parses a duration that will be shown as it was written.

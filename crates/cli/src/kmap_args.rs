@@ -5,7 +5,6 @@ use faultless_bench::kmap::KmapLoad;
 use faultless_kmap::registry::SCHEMES;
 use faultless_kmap::{Costs, NEST_MOST, pool};
 use faultless_machine::high::may_sleep;
-use faultless_results::Unit;
 
 use crate::choose::known;
 use crate::duration::{self, Written};
@@ -115,11 +114,7 @@ impl KmapArgs {
             return Err(Failure::usage(why));
         }
         let duration_ns = duration_ns.unwrap_or(SIMULATED_NS);
-        if let Some(hold) = self.hold.as_ref().filter(|hold| hold.ns > duration_ns) {
-            let (hold, run) = (&hold.text, Unit::Ns.show(duration_ns as f64));
-            let why = format!("--hold {hold} is longer than a run, which is {run}: hold less, or give it a --duration");
-            return Err(Failure::usage(why));
-        }
+        self.hold.iter().try_for_each(|hold| hold.check_within("--hold", duration_ns))?;
         Ok(KmapLoad {
             frames: self.frames.unwrap_or(4096) as usize,
             hold_ns: ns(&self.hold, 200),

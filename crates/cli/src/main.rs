@@ -74,7 +74,7 @@ enum Command {
     /// Runs a program and records what it does to its memory.
     Record(record::RecordArgs),
     /// Measures workloads under locking designs and on the host's own kernel.
-    Bench(bench_args::BenchArgs),
+    Bench(Box<bench_args::BenchArgs>),
     /// Replays a recorded trace under locking designs and compares them.
     Replay(replay::ReplayArgs),
     /// Counts what happens in a workload or a trace, as perf stat does.

@@ -209,10 +209,11 @@ enum Watch {
 }
 
 impl Watch {
-    fn choice(self) -> ModeChoice {
+    /// Returns the mode for the whole system or for one program; of what others run software events show nothing.
+    fn choice(self, of_all: bool) -> ModeChoice {
         match self {
-            Watch::Auto => ModeChoice::BestPermitted,
-            Watch::Privileged => ModeChoice::Only(Mode::Privileged),
+            Watch::Auto if !of_all => ModeChoice::BestPermitted,
+            Watch::Auto | Watch::Privileged => ModeChoice::Only(Mode::Privileged),
             Watch::Unprivileged => ModeChoice::Only(Mode::Unprivileged),
         }
     }
@@ -246,8 +247,7 @@ pub fn run(args: &RecordArgs, color: Color) -> Result<ExitCode, Failure> {
         huge_pages: if args.thp { HugePages::AsSystem } else { HugePages::Off },
         pace: if args.no_pace { Pace::Absent } else { Pace::Stored },
         ring_bytes: args.buffer,
-        // Of what others run the reduced recording sees nothing.
-        mode: if args.all && args.mode == Watch::Auto { Watch::Privileged.choice() } else { args.mode.choice() },
+        mode: args.mode.choice(args.all),
         descendants: if args.wait_all { Descendants::Awaited } else { Descendants::Left },
         bounds: Bounds {
             duration: args.duration.map(Duration::from_nanos),

@@ -11,7 +11,7 @@ use faultless_linux::space::{has_interrupt, on_interrupt};
 use faultless_machine::info;
 use faultless_machine::simulated::MachineChoice;
 use faultless_results::stats::summarize;
-use faultless_results::{Measured, Mode, ResultSet, Unit, columns};
+use faultless_results::{Measured, Mode, ResultSet, columns};
 
 use crate::bench_args::{BenchArgs, draws, progress_bar};
 use crate::choose;
@@ -76,16 +76,13 @@ fn loads(args: &BenchArgs, machine: &MachineChoice) -> Result<Vec<RwsemLoad>, Fa
     let usual_ns = if machine.simulated().is_some() { SIMULATED_NS } else { NATIVE_NS };
     let duration_ns = args.duration.unwrap_or(usual_ns);
     if own.grid {
+        rwsem_grid::longest_section().check_within("--grid's section of", duration_ns)?;
         return Ok(rwsem_grid::loads(duration_ns));
     }
     let (readers, writers) = own.readers.unwrap_or((1, 1));
-    let (section_ns, threads_per_cpu) = (own.section.unwrap_or(100), own.threads.unwrap_or(1).into());
-    if section_ns > duration_ns {
-        let [section, run] = [section_ns, duration_ns].map(|ns| Unit::Ns.show(ns as f64));
-        let why =
-            format!("--section {section} is longer than a run, which is {run}: hold less, or give it a --duration");
-        return Err(Failure::usage(why));
-    }
+    own.section.iter().try_for_each(|section| section.check_within("--section", duration_ns))?;
+    let section_ns = own.section.as_ref().map_or(100, |section| section.ns);
+    let threads_per_cpu = own.threads.unwrap_or(1).into();
     Ok(vec![RwsemLoad { readers, writers, section_ns, threads_per_cpu, duration_ns }])
 }
 

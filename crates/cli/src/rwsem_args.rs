@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::duration;
+use crate::duration::{self, Written};
 
 /// The flags of the workload rwsem alone.
 #[derive(Args, Debug)]
@@ -13,8 +13,8 @@ pub struct RwsemArgs {
     pub(crate) readers: Option<(u32, u32)>,
 
     /// Of the workload rwsem: how long the lock is held; 100ns unless said. Example: --section 10us
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    pub(crate) section: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_written)]
+    pub(crate) section: Option<Written>,
 
     /// Of the workload rwsem: threads for each CPU; one unless said. Example: --threads 2
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]

@@ -13,6 +13,7 @@ use faultless_results::stats::{Interval, median_ratio, summarize};
 use faultless_results::{ResultSet, columns};
 
 use crate::curves;
+use crate::duration::Written;
 use crate::rwsem::{Measurement, p999s, rates};
 
 /// What others are compared with, if it is measured; else the first.
@@ -23,6 +24,11 @@ const LIMIT: f64 = 0.95;
 const RATIOS: [(u32, u32); 5] = [(0, 1), (1, 1), (10, 1), (100, 1), (10_000, 1)];
 const SECTIONS_NS: [u64; 2] = [100, 10_000];
 const THREADS_PER_CPU: [usize; 2] = [1, 2];
+
+/// Returns how long the grid holds a lock at most.
+pub fn longest_section() -> Written {
+    Written { text: "10us".into(), ns: SECTIONS_NS[1] }
+}
 
 /// Returns the loads of the grid.
 pub fn loads(duration_ns: u64) -> Vec<RwsemLoad> {

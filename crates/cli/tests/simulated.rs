@@ -317,6 +317,15 @@ fn kernel_maps_have_a_curve_for_each_scheme_and_say_what_was_typed() {
             assert!(refused.status.code() == Some(2) && said.contains(wanted), "{words}: {said}");
         }
     }
+    for (flags, wanted) in [
+        ("--section 1h -d 2ms", "--section 1h is longer than a run, which is 2.00 ms"),
+        ("--grid -d 9us", "--grid's section of 10us is longer than a run, which is 9.00 us"),
+    ] {
+        let words = format!("bench rwsem --machine xeon-40 --cpus 2 {flags}");
+        let refused = output(faultless(&words.split(' ').collect::<Vec<_>>()));
+        let said = stderr(&refused);
+        assert!(refused.status.code() == Some(2) && said.contains(wanted), "{words}: {said}");
+    }
     let unknown = output(faultless(&["bench", "kmap", "--scheme", "pol", "--machine", "numaq-16"]));
     assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("pool"), "{}", stderr(&unknown));
 }

@@ -75,7 +75,7 @@ impl Machine {
     /// Forgets what a failed run has left behind: requests, and the interrupt handler.
     pub fn reset(&self) {
         self.pending.iter().for_each(|pending| pending.store(false, Ordering::Relaxed));
-        self.clear_handler();
+        self.clear_handler(None);
     }
 
     /// Returns the watched memory.
@@ -106,8 +106,10 @@ impl Machine {
         *handler = Some(Handler { function, context });
     }
 
-    pub(super) fn clear_handler(&self) {
-        *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Takes the handler away, if it is the one with that context, or whichever there is.
+    pub(super) fn clear_handler(&self, context: Option<*const ()>) {
+        let mut handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        handler.take_if(|handler| context.is_none_or(|context| context == handler.context));
     }
 
     /// Runs the interrupt handler for a CPU that the calling thread owns.

@@ -171,7 +171,7 @@ impl Processor for Explore {
 unsafe impl Platform for Explore {
     type Embedding = faultless_platform::Usual;
 
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         engine::inside(|engine| {
             let cpu = engine.own_cpu();
             engine.tick();
@@ -180,7 +180,7 @@ unsafe impl Platform for Explore {
             engine.machine.take_pending(cpu)
         })
     }
-    fn guest_exit() {
+    unsafe fn guest_exit() {
         engine::inside(|engine| {
             let cpu = engine.own_cpu();
             engine.tick();
@@ -217,8 +217,8 @@ unsafe impl Platform for Explore {
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
         engine::inside(|engine| engine.machine.set_handler(handler, context));
     }
-    fn clear_interrupt_handler() {
-        engine::inside(|engine| engine.machine.clear_handler());
+    unsafe fn clear_interrupt_handler(context: *const ()) {
+        engine::inside(|engine| engine.machine.clear_handler(Some(context)));
     }
     fn work(ns: u64) {
         let deadline_ns = Self::now() + ns;

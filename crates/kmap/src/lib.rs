@@ -180,15 +180,19 @@ pub unsafe trait Scheme<P: Platform>: Sized + Send + Sync + 'static {
     fn suspend(&self, _windows: &Windows<P>, _task: &Task) {}
     /// Called when the task runs again after another had its CPU.
     fn resume(&self, _windows: &Windows<P>, _task: &Task) {}
-    /// Says what is wrong with a slot, if anything is, while nobody maps; `nr_holders` says how many hold a slot.
-    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong>;
+    /// Says what is wrong with a slot, if anything is; `nr_holders` says how many hold a slot.
+    ///
+    /// # Safety
+    /// Nobody maps meanwhile.
+    unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong>;
 }
 
 /// All maps of a machine, under one scheme.
 ///
 /// There is one on each machine: it serves the machine's interrupts.
 pub struct KernelMaps<P: Platform, S: Scheme<P>> {
-    windows: Windows<P>,
+    /// In a place of their own, which the machine's handler knows.
+    windows: Arc<Windows<P>>,
     scheme: S,
     counters: Counters<P>,
     nr_frames: usize,
@@ -204,14 +208,14 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
     /// As [`KernelMaps::new`]; `holders` is told of each map and its end, and may give slots addresses of a real space.
     pub fn with_holders(shape: &Shape, holders: Option<Arc<dyn Holders>>) -> Box<Self> {
         let maps = Box::new(Self {
-            windows: Windows::new(shape.nr_cpus, S::nr_slots(shape), shape.costs),
+            windows: Arc::new(Windows::new(shape.nr_cpus, S::nr_slots(shape), shape.costs)),
             scheme: S::new(shape),
             counters: Counters::new(shape.nr_cpus),
             nr_frames: shape.nr_frames,
             holders,
         });
         // SAFETY: the windows stay where they are until they are dropped, which takes the handler away first.
-        unsafe { P::set_interrupt_handler(windows::serve::<P>, core::ptr::from_ref(&maps.windows).cast()) };
+        unsafe { P::set_interrupt_handler(windows::serve::<P>, Arc::as_ptr(&maps.windows).cast()) };
         maps
     }
 
@@ -300,9 +304,13 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
         }
     }
 
-    /// Says what is wrong with a slot, if anything is; nobody maps meanwhile. `nr_holders` says how many hold a slot.
-    pub fn audit(&self, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
-        self.scheme.audit(&self.windows, nr_holders)
+    /// Says what is wrong with a slot, if anything is; `nr_holders` says how many hold a slot.
+    ///
+    /// # Safety
+    /// Nobody maps meanwhile.
+    pub unsafe fn audit(&self, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        // SAFETY: the caller's promise.
+        unsafe { self.scheme.audit(&self.windows, nr_holders) }
     }
 
     /// Returns what was counted.
@@ -318,7 +326,8 @@ impl<P: Platform, S: Scheme<P>> KernelMaps<P, S> {
 
 impl<P: Platform, S: Scheme<P>> Drop for KernelMaps<P, S> {
     fn drop(&mut self) {
-        P::clear_interrupt_handler_of(core::ptr::from_ref(&self.windows).cast());
+        // SAFETY: registered when it was made; nobody maps any more.
+        unsafe { P::clear_interrupt_handler(Arc::as_ptr(&self.windows).cast()) };
     }
 }
 

@@ -76,7 +76,7 @@ unsafe impl<P: Platform> Scheme<P> for Atomic<P> {
         stayed::<P>(task);
     }
     /// What was left in a slot is nobody's, and the next map there forgets it.
-    fn audit(&self, _: &Windows<P>, _: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+    unsafe fn audit(&self, _: &Windows<P>, _: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
         Ok(())
     }
 }
@@ -124,10 +124,11 @@ unsafe impl<P: Platform> Scheme<P> for Local<P> {
         stayed::<P>(task);
         task.each(|pfn, slot| windows.set(slot, pfn));
     }
-    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+    unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
         let what = "is mapped, or remembered by a CPU, although nobody holds it";
-        let is_left =
-            |&slot: &u32| nr_holders(slot) == 0 && (windows.entry(slot).is_some() || windows.is_remembered(slot));
+        // SAFETY: the caller's promise.
+        let is_remembered = |slot| unsafe { windows.is_remembered(slot) };
+        let is_left = |&slot: &u32| nr_holders(slot) == 0 && (windows.entry(slot).is_some() || is_remembered(slot));
         (0..windows.nr_slots()).find(is_left).map_or(Ok(()), |slot| Err(Wrong { slot, what }))
     }
 }
@@ -283,13 +284,15 @@ unsafe impl<P: Platform> Scheme<P> for PercpuPinned<P> {
         let cpu = stayed::<P>(task);
         self.cpus.get(cpu).release(slot as usize - cpu * self.nr_slots);
     }
-    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+    unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        // SAFETY: the caller's promise.
+        let is_remembered = |slot| unsafe { windows.is_remembered(slot) };
         let wrong_at = |slot: usize| {
             let (pool, place) = (self.cpus.get(slot / self.nr_slots), slot % self.nr_slots);
             let (frame, count) = (get(&pool.frame_of[place]), get(&pool.counts[place]));
             let what = match count {
                 0 if windows.entry(slot as u32).is_some() => "is mapped although it is free",
-                0 if windows.is_remembered(slot as u32) => "is free, and a CPU remembers a frame",
+                0 if is_remembered(slot as u32) => "is free, and a CPU remembers a frame",
                 0 => return None,
                 _ if windows.entry(slot as u32) != Some(frame) => "is mapped to another frame than it is kept for",
                 _ if get(&pool.slot_of[frame as usize]) as usize != place + 1 => "is not the one of its frame",

@@ -49,8 +49,13 @@ impl<P: Platform, C: LockClass> Classes<P, C> {
         self.0.get(depth).unwrap_or_else(|| panic!("a task holds at most {CLASSES} maps of a pool at a time"))
     }
 
-    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
-        self.0.iter().try_for_each(|slots| slots.audit(windows, nr_holders))
+    /// Says what is wrong with a slot, if anything is.
+    ///
+    /// # Safety
+    /// Nobody maps meanwhile.
+    unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        // SAFETY: the caller's promise.
+        self.0.iter().try_for_each(|slots| unsafe { slots.audit(windows, nr_holders) })
     }
 }
 
@@ -82,8 +87,9 @@ macro_rules! pools {
             fn unmap(&self, _windows: &Windows<P>, task: &Task, slot: u32) {
                 self.classes.of(task).unmap(slot);
             }
-            fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
-                self.classes.audit(windows, nr_holders)
+            unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+                // SAFETY: the caller's promise.
+                unsafe { self.classes.audit(windows, nr_holders) }
             }
         }
     )*};
@@ -143,7 +149,8 @@ unsafe impl<P: Platform> Scheme<P> for PerProcess<P> {
             users.insert(P::cpu());
         }
     }
-    fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
-        self.processes.iter().try_for_each(|process| process.classes.audit(windows, nr_holders))
+    unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        // SAFETY: the caller's promise.
+        self.processes.iter().try_for_each(|process| unsafe { process.classes.audit(windows, nr_holders) })
     }
 }

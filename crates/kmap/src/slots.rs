@@ -298,15 +298,20 @@ impl<P: Platform, C: LockClass> Slots<P, C> {
         }
     }
 
-    /// Says what is wrong with a slot, if anything is, while nobody maps.
-    pub(crate) fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+    /// Says what is wrong with a slot, if anything is.
+    ///
+    /// # Safety
+    /// Nobody maps meanwhile.
+    pub(crate) unsafe fn audit(&self, windows: &Windows<P>, nr_holders: &dyn Fn(u32) -> u32) -> Result<(), Wrong> {
+        // SAFETY: the caller's promise.
+        let is_remembered = |slot| unsafe { windows.is_remembered(slot) };
         let state = self.lock("audit");
         let wrong_at = |place: usize| {
             let (slot, count) = ((self.first + place) as u32, get(&state.counts[place]));
             let (frame, entry) = (get(&state.frame_of[place]), windows.entry(slot));
             let what = match count {
                 0 | FLUSHING if entry.is_some() => "is mapped although it is free",
-                0 if windows.is_remembered(slot) => "is free, and a CPU remembers a frame",
+                0 if is_remembered(slot) => "is free, and a CPU remembers a frame",
                 0 => return None,
                 FLUSHING if !state.is_flushing => "waits for a flush that is over",
                 FLUSHING => return None,

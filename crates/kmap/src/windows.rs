@@ -118,7 +118,8 @@ impl<P: Platform> Windows<P> {
         let cpu = P::cpu();
         // The kernel's own access: nobody else gets the CPU at its end.
         let _irq = IrqOffGuard::<P>::new();
-        if P::guest_enter() {
+        // SAFETY: what waits is served at once.
+        if unsafe { P::guest_enter() } {
             self.serve(cpu);
         }
         let mut found = self.remembered(cpu, slot);
@@ -130,7 +131,8 @@ impl<P: Platform> Windows<P> {
             // SAFETY: the thread owns the CPU, and is not inside another look at its TLB.
             unsafe { (&mut *self.cpus.get(cpu).tlb.get())[slot as usize] = found };
         }
-        P::guest_exit();
+        // SAFETY: the entry has been read, and what it leads to is the caller's.
+        unsafe { P::guest_exit() };
         found.checked_sub(1)
     }
 
@@ -145,8 +147,11 @@ impl<P: Platform> Windows<P> {
         (self.entries[slot as usize].load(Ordering::Relaxed) as u32).checked_sub(1)
     }
 
-    /// Says whether a CPU remembers a frame behind a slot, and was not asked to forget it; nobody maps meanwhile.
-    pub(crate) fn is_remembered(&self, slot: u32) -> bool {
+    /// Says whether a CPU remembers a frame behind a slot, and was not asked to forget it.
+    ///
+    /// # Safety
+    /// Nobody maps meanwhile.
+    pub(crate) unsafe fn is_remembered(&self, slot: u32) -> bool {
         (0..self.cpus.nr_cpus()).map(|cpu| self.cpus.get(cpu)).any(|cpu| {
             // SAFETY: the owners of the CPUs are not inside a look at their TLB: nobody maps.
             let remembers = unsafe { (&*cpu.tlb.get())[slot as usize] } != 0;

@@ -308,7 +308,9 @@ impl<P: Platform, S: Scheme<P>> Drop for Under<P, S> {
     }
 }
 
-impl<P: Platform, S: Scheme<P>> HighMemory for Under<P, S> {
+// SAFETY: all of the memory has its addresses all the time; only what maps cost is counted.
+#[allow(unsafe_code, reason = "what it promises is said above")]
+unsafe impl<P: Platform, S: Scheme<P>> HighMemory for Under<P, S> {
     fn map(&self, frame: *const u8, holds: Holds) {
         if self.is_high(frame, holds) {
             self.act(frame, |maps, mapper, number| {

@@ -137,7 +137,10 @@ impl RealMemory {
     }
 }
 
-impl HighMemory for RealMemory {
+// SAFETY: a frame's window is open while anybody maps it; `HostWindows::frame` is another view of the same file, and is
+// mapped all the time.
+#[allow(unsafe_code, reason = "what it promises is said above")]
+unsafe impl HighMemory for RealMemory {
     fn map(&self, frame: *const u8, holds: Holds) {
         self.maps.map(frame, holds);
         if self.maps.lacks_address(frame, holds) {

@@ -141,10 +141,13 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns a pointer to an address inside a frame, that may reach the whole region.
+    ///
+    /// # Safety
+    /// It is inside a frame.
     #[inline(always)]
-    pub(crate) fn pointer(&self, address: usize) -> NonNull<u8> {
+    pub(crate) unsafe fn pointer(&self, address: usize) -> NonNull<u8> {
         debug_assert!(self.pfn_of(core::ptr::without_provenance(address)).is_some(), "{address:#x} is in no frame");
-        // SAFETY: lists and maps hold addresses inside the region alone.
+        // SAFETY: frames lie inside the region (the caller's promise).
         unsafe { self.base.cast::<u8>().add(address - self.base.as_ptr().addr()) }
     }
 

@@ -692,8 +692,9 @@ unsafe impl<P: Platform> FrameSource<P> for Memory<P> {
     fn tell_names(&self) {
         self.core.tell_names();
     }
-    fn pointer(&self, address: usize) -> NonNull<u8> {
-        self.core.frames.pointer(address)
+    unsafe fn pointer(&self, address: usize) -> NonNull<u8> {
+        // SAFETY: passed on as promised.
+        unsafe { self.core.frames.pointer(address) }
     }
 
     #[inline]

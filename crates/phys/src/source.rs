@@ -163,12 +163,12 @@ pub unsafe trait FrameSource<P: Platform>: Clone + Send + Sync + Sized + 'static
 
     /// Returns a pointer to an address inside a frame, that may reach all of the frame.
     ///
-    /// # Panics
-    /// If no frame holds it.
+    /// # Safety
+    /// A frame of the memory holds it.
     #[inline(always)]
-    fn pointer(&self, address: usize) -> NonNull<u8> {
+    unsafe fn pointer(&self, address: usize) -> NonNull<u8> {
         let pfn = self.pfn_of(core::ptr::without_provenance(address)).expect("an address inside a frame");
-        // Lists and maps hold addresses inside frames alone, and no frame stands at 0.
+        // No frame stands at 0.
         NonNull::new(self.frame(pfn).map_addr(|frame| frame + address % PAGE_BYTES)).expect("a frame's address")
     }
 

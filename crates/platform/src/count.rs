@@ -333,12 +333,14 @@ impl Processor for Count {
 unsafe impl Platform for Count {
     type Embedding = crate::Usual;
 
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         with_machine(|machine| machine.lock().figures[Native::cpu()].fences += 1);
-        Native::guest_enter()
+        // SAFETY: passed on as promised.
+        unsafe { Native::guest_enter() }
     }
-    fn guest_exit() {
-        Native::guest_exit();
+    unsafe fn guest_exit() {
+        // SAFETY: passed on as promised.
+        unsafe { Native::guest_exit() };
     }
     fn owned_cpu() -> Option<usize> {
         Native::owned_cpu()
@@ -353,11 +355,9 @@ unsafe impl Platform for Count {
         // SAFETY: passed on as promised.
         unsafe { Native::set_interrupt_handler(handler, context) };
     }
-    fn clear_interrupt_handler() {
-        Native::clear_interrupt_handler();
-    }
-    fn clear_interrupt_handler_of(context: *const ()) {
-        Native::clear_interrupt_handler_of(context);
+    unsafe fn clear_interrupt_handler(context: *const ()) {
+        // SAFETY: passed on as promised.
+        unsafe { Native::clear_interrupt_handler(context) };
     }
     fn work(ns: u64) {
         Native::work(ns);

@@ -44,7 +44,7 @@
 //! ```
 #![no_std]
 
-#[cfg(feature = "std")]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod atomic;

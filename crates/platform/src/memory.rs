@@ -138,7 +138,7 @@ pub type InterruptHandler = unsafe fn(context: *const (), cpu: usize);
 /// |---|---|
 /// | `vm::Guest` and `vm::Space::activate`, around what a program does with translations | `guest_enter`, `guest_exit`, `enter_kernel` |
 /// | a shootdown, after it has filled the targets' inboxes; kernel maps | `shoot_down`, `is_idle` |
-/// | an instance, when it is made and dropped | `set_interrupt_handler`, `clear_interrupt_handler_of`, and what that calls, `clear_interrupt_handler` |
+/// | an instance, when it is made and dropped | `set_interrupt_handler`, `clear_interrupt_handler` |
 /// | what a thread leaves behind when it ends: guests, spaces, pools | `owned_cpu` |
 /// | the frame source and faults, which fill and copy pages | `bulk` |
 /// | tables and pages in memory that may have no address | `map_frame`, `unmap_frame`, `map_briefly`, `unmap_briefly`, `maps_outlast_sleep`, `lacks_address`, where `HAS_HIGH_MEMORY` holds |
@@ -153,12 +153,18 @@ pub unsafe trait Platform:
     /// hardware walks. `faultless_vm::Embedding` says what a name means; [`Usual`] is the one that needs nothing else.
     type Embedding: 'static;
 
-    /// Lets this CPU use translations; says whether something waits in its queue, which the caller then drains before
-    /// it uses one.
+    /// Lets this CPU use translations; says whether something waits in its queue.
+    ///
+    /// # Safety
+    /// If something waits, the caller drains the queue before anybody uses a translation on this CPU: nobody is told of
+    /// it again.
     #[must_use = "a pending request must be drained before a translation is used"]
-    fn guest_enter() -> bool;
+    unsafe fn guest_enter() -> bool;
     /// Ends the use of translations on this CPU.
-    fn guest_exit();
+    ///
+    /// # Safety
+    /// Nobody uses a translation on this CPU before it enters again: what it reached may be freed at once.
+    unsafe fn guest_exit();
 
     /// Returns the CPU that the calling thread owns; nothing for one that has given its slot up, as one that ends by a
     /// panic may have.
@@ -179,13 +185,12 @@ pub unsafe trait Platform:
     /// `context` is valid until [`Platform::clear_interrupt_handler`], and `handler` may run on any CPU in any wait
     /// with interrupts on.
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ());
-    /// Takes the handler away; no CPU runs it after the return.
-    fn clear_interrupt_handler();
-    /// As [`Platform::clear_interrupt_handler`], for the handler with that context, on any thread: one of another
-    /// machine, or of none, where threads can be that.
-    fn clear_interrupt_handler_of(_context: *const ()) {
-        Self::clear_interrupt_handler();
-    }
+    /// Takes the handler with that context away, if there is one: no CPU runs it after the return. On any thread: one
+    /// of another machine, or of none, where threads can be that.
+    ///
+    /// # Safety
+    /// The caller has registered it, and nobody uses a translation any more whose end it would have told a CPU of.
+    unsafe fn clear_interrupt_handler(context: *const ());
 
     /// Computes for `ns`, outside guest and kernel.
     fn work(ns: u64);

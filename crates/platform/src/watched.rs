@@ -7,15 +7,17 @@
 //! * Watching makes no access of the machine's and reads no clock but [`Processor::watch_clock`]: where that takes no
 //!   time, as on a simulated machine, a watched run is the unwatched one to the last nanosecond.
 
+mod registered;
+
 use crate::native::NativeOf;
 use crate::{
     Bulk, CpuSet, HighZone, Holds, InterruptHandler, KernelEntry, Nodes, Ordering, Platform, Processor, StartError,
     ThreadToken, Threads, TouchKind, Tracepoint,
 };
 use core::marker::PhantomData;
+use registered::Handlers;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::vec::Vec;
+use std::sync::Arc;
 
 /// What happened, and where: a [`Sink`] is given it.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,11 @@ pub trait Sink: Send + Sync {
 
 /// What gives frames addresses for a moment: `vm` calls it by [`Platform::map_frame`] around each use of a frame, on a
 /// machine whose memory has none of its own.
-pub trait HighMemory: Send + Sync {
+///
+/// # Safety
+/// A frame's address may be used while the frame is mapped, and always if [`HighMemory::lacks_address`] says no. What
+/// [`HighMemory::in_hardware`] returns leads to the same bytes, and may be used all the time.
+pub unsafe trait HighMemory: Send + Sync {
     /// Maps a frame, for the calling thread. Called by [`Platform::map_frame`].
     fn map(&self, frame: *const u8, holds: Holds);
     /// Unmaps what the calling thread mapped last, which is this. Called by [`Platform::unmap_frame`].
@@ -82,33 +88,7 @@ pub trait HighMemory: Send + Sync {
 /// High memory of a machine, and who serves its interrupts: the maps and the virtual memory, both.
 struct High {
     maps: Arc<dyn HighMemory>,
-    handlers: Mutex<Vec<(InterruptHandler, HandlerContext)>>,
-}
-
-#[derive(Clone, Copy)]
-struct HandlerContext(*const ());
-
-// SAFETY: whoever registers a handler vouches that it may run on any CPU (`Platform::set_interrupt_handler`).
-unsafe impl Send for HandlerContext {}
-
-impl High {
-    fn handlers(&self) -> MutexGuard<'_, Vec<(InterruptHandler, HandlerContext)>> {
-        // Nothing panics while it is locked.
-        self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Serves all that was published for a CPU.
-    ///
-    /// # Safety
-    /// As of a handler.
-    unsafe fn serve(&self, cpu: usize) {
-        // One by one: a handler may wait, and others come by here meanwhile.
-        for place in 0.. {
-            let Some((handler, context)) = self.handlers().get(place).copied() else { return };
-            // SAFETY: the caller's promise; what is registered is valid.
-            unsafe { handler(context.0, cpu) };
-        }
-    }
+    handlers: Handlers,
 }
 
 /// Serves all that was published for a CPU of a machine with high memory.
@@ -117,7 +97,7 @@ impl High {
 /// `context` is the [`High`] of the machine; otherwise as of a handler.
 unsafe fn serve_all(context: *const (), cpu: usize) {
     // SAFETY: the caller's promise.
-    unsafe { (*context.cast::<High>()).serve(cpu) };
+    unsafe { (*context.cast::<High>()).handlers.serve(cpu) };
 }
 
 /// The platform `P`, watched.
@@ -175,7 +155,7 @@ impl<P: Threads> Machine<P> {
     /// Lets `maps` give addresses to frames that have none; for whoever sets up a machine with high memory.
     #[must_use]
     pub fn with_high_memory(self, maps: Arc<dyn HighMemory>) -> Self {
-        Self { high: Some(Arc::new(High { maps, handlers: Mutex::default() })), ..self }
+        Self { high: Some(Arc::new(High { maps, handlers: Handlers::default() })), ..self }
     }
 
     /// Returns the machine itself. Reports call it, for figures that only `P`'s machines have.
@@ -332,16 +312,18 @@ impl<P: Processor> Processor for Watched<P> {
 unsafe impl<P: Platform> Platform for Watched<P> {
     type Embedding = P::Embedding;
 
-    fn guest_enter() -> bool {
-        let is_pending = P::guest_enter();
+    unsafe fn guest_enter() -> bool {
+        // SAFETY: passed on as promised.
+        let is_pending = unsafe { P::guest_enter() };
         if is_pending && let Some(high) = high() {
             // SAFETY: the thread owns its CPU, and has not begun to use translations.
-            unsafe { high.serve(P::cpu()) };
+            unsafe { high.handlers.serve(P::cpu()) };
         }
         is_pending
     }
-    fn guest_exit() {
-        P::guest_exit();
+    unsafe fn guest_exit() {
+        // SAFETY: passed on as promised.
+        unsafe { P::guest_exit() };
     }
     fn owned_cpu() -> Option<usize> {
         P::owned_cpu()
@@ -357,30 +339,19 @@ unsafe impl<P: Platform> Platform for Watched<P> {
             // SAFETY: passed on as promised.
             return unsafe { P::set_interrupt_handler(handler, context) };
         };
-        let is_first = high.handlers().is_empty();
-        high.handlers().push((handler, HandlerContext(context)));
-        if is_first {
-            // SAFETY: the machine keeps its high memory until its threads have ended.
+        registered::add(&high, (handler, context), || {
+            // SAFETY: taken away with the last handler, whose list keeps the high memory.
             unsafe { P::set_interrupt_handler(serve_all, Arc::as_ptr(&high).cast()) };
-        }
+        });
     }
-    fn clear_interrupt_handler() {
-        let Some(high) = high() else { return P::clear_interrupt_handler() };
-        // Who came last goes first.
-        if high.handlers().len() == 1 {
-            P::clear_interrupt_handler();
-        }
-        high.handlers().pop();
-    }
-    fn clear_interrupt_handler_of(context: *const ()) {
-        let Some(high) = high() else { return P::clear_interrupt_handler_of(context) };
-        let is_last = {
-            let mut handlers = high.handlers();
-            handlers.retain(|(_, other)| other.0 != context);
-            handlers.is_empty()
-        };
-        if is_last {
-            P::clear_interrupt_handler_of(Arc::as_ptr(&high).cast());
+    unsafe fn clear_interrupt_handler(context: *const ()) {
+        let of_high = registered::remove::<P>(context, |high| {
+            // SAFETY: registered above; who was served by it has been taken away by its owner.
+            unsafe { P::clear_interrupt_handler(high.cast()) };
+        });
+        if !of_high {
+            // SAFETY: passed on as promised.
+            unsafe { P::clear_interrupt_handler(context) };
         }
     }
     const HAS_HIGH_MEMORY: bool = true;

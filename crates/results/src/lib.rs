@@ -30,7 +30,7 @@ pub mod trend;
 mod unit;
 pub mod verdict;
 
-pub use read::{ReadError, bytes, parse, read};
+pub use read::{ReadError, bytes, parse, read, text};
 pub use set::{MachineInfo, Measured, Mode, ResultSet, SCHEMA, commit};
 pub use unit::{Unit, exact_bytes, grouped};
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::set::{ResultSet, SCHEMA};
+use crate::unit::exact_bytes;
 
 /// Of a file that begins as nothing that is read here so much is looked at.
 const BYTES_OF_OTHERS: u64 = 4096;
@@ -64,6 +65,19 @@ pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let most = if matches!(first, Some(b'{' | b'<')) { u64::MAX } else { BYTES_OF_OTHERS };
     let mut text = Vec::new();
     reader.take(most).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Reads a text of at most `most` bytes; of a longer one, or of what never ends, no more than it takes to know.
+///
+/// # Errors
+/// The file can't be read, or is no text, or is longer, and therefore not `what`.
+pub fn text(path: &Path, most: u64, what: &str) -> io::Result<String> {
+    let mut text = String::new();
+    let nr_bytes = File::open(path)?.take(most.saturating_add(1)).read_to_string(&mut text)?;
+    if nr_bytes as u64 > most {
+        return Err(io::Error::other(format!("it is longer than {}, and so {what}", exact_bytes(most))));
+    }
     Ok(text)
 }
 

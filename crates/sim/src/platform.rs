@@ -103,11 +103,11 @@ unsafe impl Platform for Sim {
     type Embedding = faultless_platform::Usual;
 
     #[inline]
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         engine::guest_enter()
     }
     #[inline]
-    fn guest_exit() {
+    unsafe fn guest_exit() {
         engine::guest_exit();
         engine::after_guest();
     }
@@ -123,8 +123,8 @@ unsafe impl Platform for Sim {
     unsafe fn set_interrupt_handler(handler: InterruptHandler, context: *const ()) {
         engine::set_handler(handler, context);
     }
-    fn clear_interrupt_handler() {
-        engine::clear_handler();
+    unsafe fn clear_interrupt_handler(context: *const ()) {
+        engine::clear_handler(context);
     }
     fn work(ns: u64) {
         engine::work(ns);

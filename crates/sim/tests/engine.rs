@@ -524,11 +524,13 @@ fn shootdown_waits_for_a_cpu_in_guest_and_steals_its_time() {
     let stage = Word::new(0);
     let figures = on_all("here", 2, 4, |thread| {
         if thread == 0 {
-            assert!(!Sim::guest_enter());
+            // SAFETY: nothing is translated here.
+            assert!(!unsafe { Sim::guest_enter() });
             stage.store(Sim::cpu() as u32 + 1, Ordering::Release);
             Sim::spin_until_deadline(Sim::now() + 20_000, || false);
             stage.store(10, Ordering::Release);
-            Sim::guest_exit();
+            // SAFETY: as above.
+            unsafe { Sim::guest_exit() };
         } else {
             Sim::spin_until(|| stage.load(Ordering::Acquire) != 0);
             let mut targets = CpuSet::new();

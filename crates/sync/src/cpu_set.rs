@@ -172,29 +172,32 @@ impl<'a, P: Processor> CpuSetView<'a, P> {
     /// others are not looked at. Where there is none, it costs a load for each word, and no set.
     #[inline]
     pub fn others_below(self, nr_cpus: usize, cpu: usize) -> Option<CpuSet> {
-        let bits = u64::BITS as usize;
-        let words = &self.words[..nr_cpus.div_ceil(bits).min(self.words.len())];
-        for (index, word) in words.iter().enumerate() {
-            let own = if index == cpu / bits { 1 << (cpu % bits) } else { 0 };
-            // Relaxed: as in `insert`.
-            let others = word.load(Ordering::Relaxed) & !own;
-            if others != 0 {
-                return Some(Self::others_from(&words[index + 1..], (index, others), cpu));
-            }
-        }
-        None
+        let words = self.words_below(nr_cpus);
+        let (index, others) = Self::first_others(words, cpu)?;
+        Some(Self::others_from(&words[index + 1..], (index, others), cpu))
     }
 
     /// Says whether there is a member other than `cpu`; as [`CpuSetView::others_below`].
     #[inline]
     pub fn has_others_below(self, nr_cpus: usize, cpu: usize) -> bool {
+        Self::first_others(self.words_below(nr_cpus), cpu).is_some()
+    }
+
+    /// Returns the first word that has members other than `cpu`: its index, and these.
+    #[inline]
+    fn first_others(words: &[P::AtomicU64], cpu: usize) -> Option<(usize, u64)> {
         let bits = u64::BITS as usize;
-        let words = &self.words[..nr_cpus.div_ceil(bits).min(self.words.len())];
-        words.iter().enumerate().any(|(index, word)| {
+        words.iter().enumerate().find_map(|(index, word)| {
             let own = if index == cpu / bits { 1 << (cpu % bits) } else { 0 };
             // Relaxed: as in `insert`.
-            word.load(Ordering::Relaxed) & !own != 0
+            let others = word.load(Ordering::Relaxed) & !own;
+            (others != 0).then_some((index, others))
         })
+    }
+
+    #[inline]
+    fn words_below(self, nr_cpus: usize) -> &'a [P::AtomicU64] {
+        &self.words[..nr_cpus.div_ceil(u64::BITS as usize).min(self.words.len())]
     }
 
     /// As [`CpuSetView::others_below`], of a first word's members and the words behind it.

@@ -57,6 +57,8 @@ bitflags! {
         const WIPEONFORK = AreaFlags::WIPEONFORK.bits();
         /// Stores may never be allowed: a shared mapping of a descriptor that is open for reading alone.
         const DENY_WRITE = AreaFlags::DENY_WRITE.bits();
+        /// Fetches may never be allowed: a mapping of a file that lies where nothing may be executed.
+        const DENY_EXEC = AreaFlags::DENY_EXEC.bits();
         /// No memory is promised for it (`MAP_NORESERVE`).
         const NORESERVE = AreaFlags::NORESERVE.bits();
         /// Left out of core dumps (`MADV_DONTDUMP`).

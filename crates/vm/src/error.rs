@@ -102,6 +102,8 @@ pub enum CallError {
     NotMappable,
     /// The offset and length exceed what an offset can hold (EOVERFLOW).
     OffsetOverflow,
+    /// The range ends behind where a file can end (EFBIG).
+    BehindLongestFile,
     /// A flag that is not supported for this file (EOPNOTSUPP).
     Unsupported(&'static str),
     /// No frame is free (ENOMEM).
@@ -137,6 +139,7 @@ impl CallError {
             Self::Exists { .. } => 17,
             Self::NotMappable => 19,
             Self::Invalid(_) => 22,
+            Self::BehindLongestFile => 27,
             Self::OffsetOverflow => 75,
             Self::Unsupported(_) => 95,
         }
@@ -194,6 +197,7 @@ impl core::fmt::Display for CallError {
             Self::NoExec => write!(out, "the file lies where nothing may be executed"),
             Self::NotMappable => write!(out, "the file has no pages that could be mapped"),
             Self::OffsetOverflow => write!(out, "offset and length are too large together"),
+            Self::BehindLongestFile => write!(out, "the range ends behind byte 2^63 - 1, where the longest file ends"),
             Self::Unsupported(what) => write!(out, "not supported for this file: {what}"),
             Self::OutOfFrames(cause) | Self::OutOfFramesNow(cause) => write!(out, "{cause}"),
             Self::TooManyReferences => write!(out, "a page is mapped as often as its frame can count"),
@@ -362,6 +366,7 @@ mod tests {
             (17, CallError::Exists { address: AT }),
             (19, CallError::NotMappable),
             (22, CallError::Invalid("")),
+            (27, CallError::BehindLongestFile),
             (75, CallError::OffsetOverflow),
             (95, CallError::Unsupported("")),
         ];

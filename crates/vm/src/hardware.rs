@@ -154,7 +154,9 @@ pub enum FutexKey {
     Shared {
         /// Names the memory object, as long as it is mapped.
         object: usize,
-        /// The word's offset in it.
+        /// The page of it.
+        page: u64,
+        /// The word's offset in the page.
         offset: u64,
     },
 }
@@ -201,10 +203,12 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if P::WAITS_FOR_LOADED {
             return;
         }
-        if P::guest_enter() {
+        // SAFETY: what waits is drained at once.
+        if unsafe { P::guest_enter() } {
             self.vm().cpus().drain_in_guest(P::cpu());
         }
-        P::guest_exit();
+        // SAFETY: nothing was translated.
+        unsafe { P::guest_exit() };
     }
 
     /// Walks, and sets the bits that the hardware would; if the entry forbids the access, says whether one
@@ -251,8 +255,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let view = found.area().view();
         Ok(match view.object.filter(|_| view.flags.contains(AreaFlags::SHARED)) {
             Some(object) => {
-                let offset = view.page_offset_of(address.page()) * crate::addr::PAGE + (address - address.page());
-                FutexKey::Shared { object: object.as_ptr().addr(), offset }
+                let (page, offset) = (view.page_offset_of(address.page()), address - address.page());
+                FutexKey::Shared { object: object.as_ptr().addr(), page, offset }
             }
             None => FutexKey::Private { space: self.id(), address },
         })
@@ -279,7 +283,8 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
         let space: &Space<P, D> = self.space();
         // Before `guest_enter`, whose fence orders it before the walk (I2 of `shootdown`).
         mutant!(LaneEnteredLate, space.lanes().enter(cpu, walks) => ());
-        if P::guest_enter() {
+        // SAFETY: what waits is drained at once.
+        if unsafe { P::guest_enter() } {
             space.vm().cpus().drain_in_guest(cpu);
             space.vm().cpus().rejoin(cpu, space.lanes(), walks);
         }
@@ -288,7 +293,9 @@ impl<P: System, D: Design<P>> Guest<'_, P, D> {
     /// Ends the use of translations.
     #[inline]
     pub fn leave(&self) {
-        P::guest_exit();
+        // SAFETY: the library's own accesses lie between an enter and a leave, and call nobody but the `act` of
+        // `with_frame`, whose pointer is good until it calls the library.
+        unsafe { P::guest_exit() };
     }
 
     /// Takes the calling CPU out of those that may use the space's tables: it forgets them. Called outside

@@ -75,6 +75,8 @@ bitflags! {
         /// Of an area beyond a lane's bound that a call has reached: it may be one with what touches it there when the
         /// call ends (`space::seams`).
         const SEAM_OPEN = 1 << 27;
+        /// `PROT_EXEC` may not be added: a file that lies where nothing may be executed.
+        const DENY_EXEC = 1 << 28;
     }
 }
 

@@ -112,10 +112,10 @@ impl<H: Hardware> Embedding<Cpu<H>> for Own<H> {
 unsafe impl<H: Hardware> Platform for Cpu<H> {
     type Embedding = Own<H>;
 
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         false
     }
-    fn guest_exit() {}
+    unsafe fn guest_exit() {}
     fn owned_cpu() -> Option<usize> {
         Some(0)
     }
@@ -124,6 +124,6 @@ unsafe impl<H: Hardware> Platform for Cpu<H> {
     }
     fn shoot_down(_: &CpuSet, _: impl FnMut(usize) -> bool) {}
     unsafe fn set_interrupt_handler(_: InterruptHandler, _: *const ()) {}
-    fn clear_interrupt_handler() {}
+    unsafe fn clear_interrupt_handler(_: *const ()) {}
     fn work(_: u64) {}
 }

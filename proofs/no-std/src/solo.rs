@@ -59,10 +59,10 @@ impl Processor for Solo {
 unsafe impl Platform for Solo {
     type Embedding = faultless_platform::Usual;
 
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         false
     }
-    fn guest_exit() {}
+    unsafe fn guest_exit() {}
     fn owned_cpu() -> Option<usize> {
         Some(0)
     }
@@ -71,6 +71,6 @@ unsafe impl Platform for Solo {
     }
     fn shoot_down(_: &CpuSet, _: impl FnMut(usize) -> bool) {}
     unsafe fn set_interrupt_handler(_: InterruptHandler, _: *const ()) {}
-    fn clear_interrupt_handler() {}
+    unsafe fn clear_interrupt_handler(_: *const ()) {}
     fn work(_: u64) {}
 }

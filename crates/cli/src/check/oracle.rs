@@ -4,8 +4,7 @@
 //! The exit code is 0 only if all sequences that were asked for were compared, under each design, and none differed.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +18,7 @@ use faultless_machine::host;
 use faultless_oracle as oracle;
 use faultless_oracle::kernel::{Host, HostError, Sequence, User};
 use faultless_oracle::{Bench, Checking, Difference, Finding, Outcomes, Profile, Settings, Side, report};
+use faultless_results::text;
 use indicatif::ProgressBar;
 
 use crate::message::{Color, Failure, Tone, say};
@@ -215,7 +215,8 @@ fn sequences(given: &str) -> Result<Vec<Sequence>, Failure> {
         let read = given.parse::<Sequence>().map_err(|error| not_read(given, &error));
         return read.map(|sequence| vec![sequence]);
     }
-    let text = read_text(Path::new(given)).map_err(|error| Failure::new(format_args!("{given}: {error}")))?;
+    let text = text(Path::new(given), 256 << 20, "no file of sequences");
+    let text = text.map_err(|error| Failure::new(format_args!("{given}: {error}")))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let read = |(place, line): (usize, &str)| {
         let read = line.parse::<Sequence>();
@@ -226,17 +227,6 @@ fn sequences(given: &str) -> Result<Vec<Sequence>, Failure> {
         return Err(Failure::new(format_args!("{given}: it holds no sequence, so nothing would be compared")));
     }
     Ok(sequences)
-}
-
-/// Reads a text that is no longer than any file of sequences.
-fn read_text(path: &Path) -> io::Result<String> {
-    const MOST_BYTES: u64 = 256 << 20;
-    let mut text = String::new();
-    let nr_bytes = File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    if nr_bytes as u64 > MOST_BYTES {
-        return Err(io::Error::other("it is longer than 256 MiB, and so no file of sequences"));
-    }
-    Ok(text)
 }
 
 /// Says why a text is no sequence; one that may be a path, why it is no file either.

@@ -11,8 +11,7 @@ mod parallel;
 mod rerun;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 pub use faultless_sim::{LineAllocator, MACHINES, Number, Spec, SpecError};
@@ -93,19 +92,10 @@ fn is_path(name: &str) -> bool {
     !is_known && (name.contains('/') || name.ends_with(".toml") || Path::new(name).is_file())
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
-    const MOST_BYTES: u64 = 1 << 20;
-    let mut text = String::new();
-    let nr_bytes = File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    if nr_bytes as u64 > MOST_BYTES {
-        return Err(io::Error::other("it is longer than 1 MiB, and so no machine file"));
-    }
-    Ok(text)
-}
-
 /// Reads a machine file.
 pub fn read(path: &Path) -> Result<Spec, MachineError> {
-    let text = read_text(path).map_err(|error| MachineError::Unreadable(path.to_owned(), error))?;
+    let text = faultless_results::text(path, 1 << 20, "no machine file")
+        .map_err(|error| MachineError::Unreadable(path.to_owned(), error))?;
     Spec::parse(&text).map_err(|error| MachineError::Wrong(path.to_owned(), error))
 }
 

@@ -269,7 +269,8 @@ impl<P: Platform, F: FrameSource<P>> SlabCore<P, F> {
     /// Returns the object at an address, as a pointer that may reach its frame.
     #[inline(always)]
     fn pointer<T>(&self, object: usize) -> NonNull<T> {
-        self.memory.pointer(object).cast()
+        // SAFETY: stores and maps hold addresses of the slab's objects alone, which lie in its frames.
+        unsafe { self.memory.pointer(object).cast() }
     }
 
     #[inline(always)]

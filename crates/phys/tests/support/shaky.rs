@@ -151,11 +151,13 @@ impl Processor for Shaky {
 unsafe impl Platform for Shaky {
     type Embedding = faultless_platform::Usual;
 
-    fn guest_enter() -> bool {
-        Native::guest_enter()
+    unsafe fn guest_enter() -> bool {
+        // SAFETY: passed on as promised.
+        unsafe { Native::guest_enter() }
     }
-    fn guest_exit() {
-        Native::guest_exit();
+    unsafe fn guest_exit() {
+        // SAFETY: passed on as promised.
+        unsafe { Native::guest_exit() };
     }
     fn owned_cpu() -> Option<usize> {
         Native::owned_cpu()
@@ -170,8 +172,9 @@ unsafe impl Platform for Shaky {
         // SAFETY: passed on as promised.
         unsafe { Native::set_interrupt_handler(handler, context) };
     }
-    fn clear_interrupt_handler() {
-        Native::clear_interrupt_handler();
+    unsafe fn clear_interrupt_handler(context: *const ()) {
+        // SAFETY: passed on as promised.
+        unsafe { Native::clear_interrupt_handler(context) };
     }
     fn work(ns: u64) {
         Native::work(ns);

@@ -148,10 +148,6 @@ impl Machine {
         self.handler.set(function, context);
     }
 
-    pub(super) fn clear_handler(&self) {
-        self.handler.clear();
-    }
-
     /// Serves what was published for `cpu`, which the caller owns.
     #[inline]
     pub(super) fn serve(&self, cpu: usize) {

@@ -205,7 +205,7 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
     type Embedding = E;
 
     #[inline]
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         let cpu = Self::cpu();
         let machine = machine();
         let is_pending = machine.guest_enter(cpu);
@@ -216,7 +216,7 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
     }
 
     #[inline]
-    fn guest_exit() {
+    unsafe fn guest_exit() {
         machine().guest_exit(Self::cpu());
     }
 
@@ -240,11 +240,7 @@ unsafe impl<E: 'static> Platform for NativeOf<E> {
         machine().set_handler(handler, context);
     }
 
-    fn clear_interrupt_handler() {
-        machine().clear_handler();
-    }
-
-    fn clear_interrupt_handler_of(context: *const ()) {
+    unsafe fn clear_interrupt_handler(context: *const ()) {
         handler::clear(context);
     }
 
@@ -420,7 +416,8 @@ mod tests {
             }
             Native::leave();
         });
-        machine.attach(Native::clear_interrupt_handler);
+        // SAFETY: registered above, and nothing is translated here.
+        unsafe { Native::clear_interrupt_handler((&raw const nr_served).cast()) };
     }
 
     #[test]
@@ -477,19 +474,21 @@ mod tests {
         let set = |place| machine.attach(|| unsafe { Native::set_interrupt_handler(count, context(place)) });
         set(0);
         assert_eq!(serve(), [1, 0, 0]);
-        machine.attach(Native::clear_interrupt_handler);
+        // SAFETY: nothing is translated here.
+        let clear = |place| unsafe { Native::clear_interrupt_handler(context(place)) };
+        machine.attach(|| clear(0));
         assert_eq!(serve(), [1, 0, 0]);
         set(1);
         assert_eq!(serve(), [1, 1, 0]);
-        // By its context, on a thread that runs on no machine; another one's stays.
-        Native::clear_interrupt_handler_of(context(0));
+        // On a thread that runs on no machine; another one's stays.
+        clear(0);
         assert_eq!(serve(), [1, 2, 0]);
-        Native::clear_interrupt_handler_of(context(1));
+        clear(1);
         assert_eq!(serve(), [1, 2, 0]);
         set(2);
         assert_eq!(serve(), [1, 2, 1]);
         drop(machine);
-        Native::clear_interrupt_handler_of(context(2));
+        clear(2);
     }
 
     #[test]
@@ -498,12 +497,14 @@ mod tests {
         Native::run(&machine, 2, &|thread| {
             Native::enter();
             if thread == 0 {
-                assert!(!Native::guest_enter());
+                // SAFETY: nothing is translated here.
+                assert!(!unsafe { Native::guest_enter() });
                 Atomic::store(&stage, Native::cpu() as u32 + 1, Ordering::Release);
                 let until = Native::now() + 20_000_000;
                 Native::spin_until_deadline(until, || false);
                 Atomic::store(&stage, 10, Ordering::Release);
-                Native::guest_exit();
+                // SAFETY: as above.
+                unsafe { Native::guest_exit() };
             } else {
                 Native::spin_until(|| stage.load(Ordering::Acquire) != 0);
                 let mut targets = CpuSet::new();

@@ -4,6 +4,9 @@ use super::*;
 use crate::native::{self, Native};
 use std::format;
 use std::string::String;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::vec::Vec;
 
 #[derive(Default)]
 struct Heard(Mutex<Vec<(u64, usize)>>);
@@ -31,8 +34,10 @@ fn what_is_watched_is_the_platform_beneath() {
             let own = Some(Seen::cpu());
             assert!(Seen::owned_cpu() == own && Seen::try_cpu() == own && !Seen::is_idle(Seen::cpu()));
             assert!(Seen::is_known(Seen::current()) && Seen::is_running(Seen::current()));
-            assert!(!Seen::guest_enter(), "nothing was asked");
-            Seen::guest_exit();
+            // SAFETY: nothing is translated here.
+            assert!(!unsafe { Seen::guest_enter() }, "nothing was asked");
+            // SAFETY: as above.
+            unsafe { Seen::guest_exit() };
             stage.store(Seen::cpu() + 1, Ordering::Release);
             // Not in guest, so nobody waits for us, though we wait for them.
             while stage.load(Ordering::Acquire) != 10 {
@@ -80,7 +85,8 @@ fn every_thread_of_a_machine_tells_its_sink_and_no_other() {
 /// High memory whose maps are noted, by the address of the frame.
 struct Maps;
 
-impl HighMemory for Maps {
+// SAFETY: nobody follows an address here.
+unsafe impl HighMemory for Maps {
     fn map(&self, frame: *const u8, holds: Holds) {
         note(format!("map {frame:?} {holds:?}"));
     }
@@ -136,6 +142,94 @@ fn a_machines_high_memory_says_what_is_high_and_maps_it() {
         asked(),
         ["map 0x40 FilePage", "unmap 0x40 FilePage", "map 0x40 Table briefly", "unmap 0x40 Table", "suspend", "resume"]
     );
+}
+
+/// What a handler does: counts itself in, and out once it may end.
+#[derive(Default)]
+struct Served {
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+    may_end: AtomicBool,
+}
+
+/// Serves until it may end.
+unsafe fn serve_slowly(context: *const (), _cpu: usize) {
+    // SAFETY: the tests register what outlives their machines' threads.
+    let served = unsafe { &*context.cast::<Served>() };
+    served.begun.fetch_add(1, Ordering::SeqCst);
+    while !served.may_end.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    served.ended.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Asks a CPU of the calling thread's machine to serve what was published for it, and lets it do so.
+fn ask_and_serve(machine: &Machine<Native>) {
+    machine.attach(|| {
+        let mut here = CpuSet::new();
+        here.insert(Watched::<Native>::cpu());
+        let ask = || machine.attach(|| Watched::<Native>::shoot_down(&here, |_| true));
+        std::thread::scope(|scope| scope.spawn(ask).join()).expect("no panic");
+        Watched::<Native>::spin_until_deadline(Watched::<Native>::now() + 1_000_000, || false);
+    });
+}
+
+#[test]
+fn a_handler_of_high_memory_is_taken_away_on_any_thread() {
+    let high = || Machine::<Native>::unwatched(native::Machine::new(2)).with_high_memory(Arc::new(Maps));
+    let (machine, other) = (high(), high());
+    let served = [const { Served { begun: AtomicUsize::new(0), ended: AtomicUsize::new(0), may_end: AtomicBool::new(true) } };
+        2];
+    let begun = || served.each_ref().map(|served| served.begun.load(Ordering::SeqCst));
+    let context = |which: usize| (&raw const served[which]).cast::<()>();
+    // SAFETY: what is registered lives as long as the machine.
+    let set =
+        |which| machine.attach(|| unsafe { Watched::<Native>::set_interrupt_handler(serve_slowly, context(which)) });
+    // SAFETY: nothing is translated here.
+    let clear = |which| unsafe { Watched::<Native>::clear_interrupt_handler(context(which)) };
+    set(0);
+    set(1);
+    ask_and_serve(&machine);
+    assert_eq!(begun(), [1, 1]);
+    other.attach(|| clear(0));
+    ask_and_serve(&machine);
+    assert_eq!(begun(), [1, 2], "taken away on another machine");
+    clear(1);
+    ask_and_serve(&machine);
+    assert_eq!(begun(), [1, 2], "taken away on none");
+    set(0);
+    ask_and_serve(&machine);
+    assert_eq!(begun(), [2, 2], "the first one again");
+    clear(0);
+}
+
+#[test]
+fn a_handler_of_high_memory_that_runs_is_waited_for() {
+    let machine = Machine::<Native>::unwatched(native::Machine::new(2)).with_high_memory(Arc::new(Maps));
+    let [slow, other] = [Served::default(), Served { may_end: AtomicBool::new(true), ..Served::default() }];
+    let context = |served: &Served| core::ptr::from_ref(served).cast::<()>();
+    machine.attach(|| {
+        // SAFETY: what is registered lives as long as the machine.
+        unsafe { Watched::<Native>::set_interrupt_handler(serve_slowly, context(&slow)) };
+        // SAFETY: as above.
+        unsafe { Watched::<Native>::set_interrupt_handler(serve_slowly, context(&other)) };
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| ask_and_serve(&machine));
+        while slow.begun.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let clears = scope.spawn(|| {
+            // SAFETY: nothing is translated here.
+            unsafe { Watched::<Native>::clear_interrupt_handler(context(&slow)) };
+            slow.ended.load(Ordering::SeqCst)
+        });
+        std::thread::sleep(core::time::Duration::from_millis(20));
+        slow.may_end.store(true, Ordering::SeqCst);
+        assert_eq!(clears.join().expect("no panic"), 1, "it was taken away while it ran");
+    });
+    // SAFETY: as above.
+    unsafe { Watched::<Native>::clear_interrupt_handler(context(&other)) };
 }
 
 /// A platform that does nothing but note what it is asked.
@@ -241,11 +335,11 @@ impl Processor for Probe {
 unsafe impl Platform for Probe {
     type Embedding = crate::Usual;
 
-    fn guest_enter() -> bool {
+    unsafe fn guest_enter() -> bool {
         note("guest enter".into());
         true
     }
-    fn guest_exit() {
+    unsafe fn guest_exit() {
         note("guest exit".into());
     }
     fn owned_cpu() -> Option<usize> {
@@ -260,10 +354,7 @@ unsafe impl Platform for Probe {
     unsafe fn set_interrupt_handler(_handler: InterruptHandler, context: *const ()) {
         note(format!("handler {context:?}"));
     }
-    fn clear_interrupt_handler() {
-        note("no handler".into());
-    }
-    fn clear_interrupt_handler_of(context: *const ()) {
+    unsafe fn clear_interrupt_handler(context: *const ()) {
         note(format!("no handler {context:?}"));
     }
     fn work(ns: u64) {
@@ -340,13 +431,15 @@ fn each_call_of_a_processor_reaches_the_one_beneath() {
 fn each_call_of_a_platform_reaches_the_one_beneath() {
     let mut targets = CpuSet::new();
     targets.insert(1);
-    assert!(Seen::guest_enter());
-    Seen::guest_exit();
+    // SAFETY: nothing is translated here.
+    assert!(unsafe { Seen::guest_enter() });
+    // SAFETY: as above.
+    unsafe { Seen::guest_exit() };
     Seen::shoot_down(&targets, |cpu| cpu == 7);
     // SAFETY: nothing calls it.
     unsafe { Seen::set_interrupt_handler(serve_all, somewhere().cast()) };
-    Seen::clear_interrupt_handler();
-    Seen::clear_interrupt_handler_of(somewhere().cast());
+    // SAFETY: nothing is translated here.
+    unsafe { Seen::clear_interrupt_handler(somewhere().cast()) };
     Seen::work(30);
     Seen::enter_kernel(KernelEntry::Call);
     Seen::touch(somewhere(), 8, TouchKind::Write);
@@ -359,7 +452,6 @@ fn each_call_of_a_platform_reaches_the_one_beneath() {
         "guest exit",
         "shoot down [1] true",
         "handler 0x40",
-        "no handler",
         "no handler 0x40",
         "work 30",
         "Call",

@@ -83,9 +83,9 @@ pub(crate) fn set_handler(handler: InterruptHandler, context: *const ()) {
     });
 }
 
-/// Takes the handler away.
-pub(crate) fn clear_handler() {
-    with(|engine| engine.handler = None);
+/// Takes the handler with that context away.
+pub(crate) fn clear_handler(context: *const ()) {
+    with(|engine| engine.handler = engine.handler.filter(|(_, own)| *own != context));
 }
 
 /// Serves what was published for the waiting thread's CPU; says whether there was anything.

@@ -110,30 +110,29 @@ impl<P: Processor> Grace<P> {
         }
     }
 
-    /// Waits until the sections that these CPUs are in are over; whether it may give the slot up meanwhile is
-    /// `MAY_LEAVE`. The calling CPU is in none.
+    /// Waits until the sections that these CPUs are in are over. The calling CPU is in none.
     #[inline]
-    pub(super) fn await_sections_of<const MAY_LEAVE: bool>(&self, cpus: impl IntoIterator<Item = usize>) {
+    pub(super) fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
         // ORDER: pairs with the fence in `Reader::enter`; forbids that a section misses what the caller did before, and
         // is missed here.
         P::fence(Ordering::SeqCst);
         let own = P::cpu();
         let mut cpus = cpus.into_iter().filter(|&cpu| cpu != own);
         if let Some(first) = cpus.next() {
-            self.await_sections_of_others::<MAY_LEAVE>(core::iter::once(first).chain(cpus));
+            self.await_sections_of_others(core::iter::once(first).chain(cpus));
         }
     }
 
     /// As [`Grace::await_sections_of`], behind its fence.
     #[inline(never)]
-    fn await_sections_of_others<const MAY_LEAVE: bool>(&self, mut cpus: impl Iterator<Item = usize>) {
+    fn await_sections_of_others(&self, mut cpus: impl Iterator<Item = usize>) {
         // CPUs are looked at first and waited for afterwards: a section that begins meanwhile need not be waited for.
         let mut inside = [(0, ReaderWord::OUTSIDE); SECTIONS_AT_ONCE];
         loop {
             let looks = cpus.by_ref().map(|cpu| (cpu, self.readers.get(cpu).look()));
             let found = looks.filter(|&(cpu, seen)| !self.readers.get(cpu).has_passed(seen));
             let nr_found = inside.iter_mut().zip(found).map(|(place, found)| *place = found).count();
-            inside[..nr_found].iter().for_each(|&(cpu, seen)| self.await_section::<MAY_LEAVE>(cpu, seen));
+            inside[..nr_found].iter().for_each(|&(cpu, seen)| self.await_section(cpu, seen));
             if nr_found < SECTIONS_AT_ONCE {
                 return;
             }
@@ -141,16 +140,14 @@ impl<P: Processor> Grace<P> {
     }
 
     /// Waits until a CPU has left the section that it was seen in.
-    fn await_section<const MAY_LEAVE: bool>(&self, cpu: usize, seen: ReaderWord) {
+    fn await_section(&self, cpu: usize, seen: ReaderWord) {
         let reader = self.readers.get(cpu);
         if reader.has_passed(seen) {
             return;
         }
         let _waiting = Waiting::<P>::begin("rcu");
         while !reader.has_passed(seen) && !P::spin_until_deadline(P::now() + SLICE_NS, || reader.has_passed(seen)) {
-            if MAY_LEAVE {
-                give_way::<P>();
-            }
+            self.give_way();
         }
     }
 

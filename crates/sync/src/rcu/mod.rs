@@ -75,7 +75,6 @@ use core::ptr::NonNull;
 ///     assert_eq!(rcu.nr_deferred(), 0);
 ///     // A change that readers on CPU 1 must have seen.
 ///     rcu.await_sections_of([1]);
-///     rcu.await_sections_awake([1]);
 /// });
 /// ```
 pub struct Rcu<P: Processor, const BATCH: usize = 64> {
@@ -174,7 +173,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
 
     /// Waits until the sections that these CPUs are in now are over, and no longer: who begins one meanwhile sees what
     /// the caller did before. A grace period for few readers, of which no number is kept. May give the slot up, as
-    /// [`Rcu::synchronize`].
+    /// [`Rcu::synchronize`], unless it is kept ([`Rcu::keep_slot`]).
     ///
     /// A CPU that the caller does not name must have no section that began before, or none that matters.
     ///
@@ -182,16 +181,7 @@ impl<P: Processor, const BATCH: usize> Rcu<P, BATCH> {
     /// Inside a read section (I1).
     pub fn await_sections_of(&self, cpus: impl IntoIterator<Item = usize>) {
         self.check_outside();
-        self.domain.periods.await_sections_of::<true>(cpus);
-    }
-
-    /// As [`Rcu::await_sections_of`], but keeps the slot: for a caller who has put something down by the CPU's number.
-    ///
-    /// # Panics
-    /// Inside a read section (I1).
-    pub fn await_sections_awake(&self, cpus: impl IntoIterator<Item = usize>) {
-        self.check_outside();
-        self.domain.periods.await_sections_of::<false>(cpus);
+        self.domain.periods.await_sections_of(cpus);
     }
 
     /// Keeps the calling CPU's slot until the guard is dropped: no wait of this domain gives it up meanwhile, nor does

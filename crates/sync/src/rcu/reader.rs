@@ -15,7 +15,7 @@ const SECTION: u64 = 0x1_0000;
 /// The reader's side of one CPU slot.
 pub(super) struct Reader<P: Processor> {
     word: P::AtomicU64,
-    nr_keeping: P::AtomicU32,
+    nr_keeping: P::AtomicU64,
 }
 
 /// What a scanner saw of a CPU.
@@ -37,7 +37,7 @@ impl ReaderWord {
 
 impl<P: Processor> Reader<P> {
     pub(super) fn new() -> Self {
-        Self { word: P::AtomicU64::new(0), nr_keeping: P::AtomicU32::new(0) }
+        Self { word: P::AtomicU64::new(0), nr_keeping: P::AtomicU64::new(0) }
     }
 
     #[inline]
@@ -81,7 +81,7 @@ impl<P: Processor> Reader<P> {
 
     /// Keeps the slot; called by its owner.
     pub(super) fn keep_slot(&self) -> SlotKept<'_, P> {
-        // Relaxed: asked by the owner alone.
+        // Relaxed: asked by the owner alone. A guard may be dropped by a thread that has another CPU by now.
         self.nr_keeping.fetch_add(1, Ordering::Relaxed);
         SlotKept { reader: self, is_cpu_bound: PhantomData }
     }

@@ -203,10 +203,8 @@ fn await_sections<P: System, S: RwSemaphore<P>, K: Variant>(
         first..first + 1
     });
     let (rcu, members) = (space.memory().rcu(), space.lanes().members(&around));
-    // Who has a part has claimed in its CPU's purse (C1 of `credits`).
-    let wait =
-        || if space.lock.is_divided() { rcu.await_sections_awake(members) } else { rcu.await_sections_of(members) };
-    mutant!(FaultsUnawaited, wait() => ());
+    let _kept = space.keep_slot();
+    mutant!(FaultsUnawaited, rcu.await_sections_of(members) => ());
 }
 
 /// Tries to handle a fault inside an RCU section.

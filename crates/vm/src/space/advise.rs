@@ -5,6 +5,7 @@
 //! error ends the walk, and what was done before it stays.
 
 use super::Space;
+use super::map::MAX_OFFSET;
 use super::permit::ReadPermit;
 use super::ranges::Additions;
 use crate::access::Access;
@@ -17,6 +18,7 @@ use crate::limits::Limits;
 use crate::object::ObjectRef;
 use crate::system::System;
 use crate::translations::Emptied;
+use core::ops::Range;
 
 /// What a program says about a range.
 /// [`Space::madvise`] takes it; `faultless_abi::advice_of` makes it of Linux's numbers.
@@ -230,7 +232,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             if part.start() > position {
                 hole.get_or_insert(unmapped);
             }
-            self.vm().punch_object(&object, first * PAGE..(first + part.nr_pages()) * PAGE)?;
+            self.vm().punch_object(&object, bytes_of(first, part.len_bytes())?)?;
             position = part.end();
         }
         hole.map_or(Ok(()), Err)
@@ -262,6 +264,17 @@ impl<P: System, D: Design<P>> Space<P, D> {
         let object = area.object().ok_or(CallError::NoFile)?;
         Ok(Some((part, object.clone(), view.page_offset_of(part.start()))))
     }
+}
+
+/// Returns which bytes of its object a range is, as Linux counts them, in signed 64-bit words: memory that grew may lie
+/// behind where any file can end.
+fn bytes_of(first: u64, len_bytes: u64) -> Result<Range<u64>, CallError> {
+    let start = first.wrapping_mul(PAGE);
+    if start > MAX_OFFSET {
+        return Err(CallError::Invalid("the pages lie behind the end of the longest file"));
+    }
+    let end = start.checked_add(len_bytes).filter(|&end| end <= MAX_OFFSET);
+    Ok(start..end.ok_or(CallError::BehindLongestFile)?)
 }
 
 /// Checks that a sealed area which nobody may write keeps its content. Linux leaves that to files, and a reference area

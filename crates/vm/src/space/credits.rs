@@ -184,7 +184,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// Keeps the CPU while the caller, who may have a part, gets memory: what it has claimed is in that CPU's purse
     /// (C1).
     #[inline]
-    pub(super) fn keep_slot(&self) -> Option<SlotKept<'_, P>> {
+    pub(crate) fn keep_slot(&self) -> Option<SlotKept<'_, P>> {
         (self.has_credits() && self.lock.is_divided()).then(|| self.memory().rcu().keep_slot())
     }
 

@@ -73,7 +73,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
         let locks = if view.flags.contains(AreaFlags::LOCKED) { AreaFlags::LOCKED } else { AreaFlags::empty() };
         // The key as mmap would give it, also where it was not asked for before.
         let rights = (view.flags & AreaFlags::RIGHTS) | AreaFlags::EXECUTE_ONLY;
-        let flags = rights | AreaFlags::SHARED | locks | self.default_flags();
+        let denials = view.flags & AreaFlags::DENY_EXEC;
+        let flags = rights | AreaFlags::SHARED | denials | locks | self.default_flags();
         if locks.contains(AreaFlags::LOCKED) && !self.limits.may_lock() {
             return Err(CallError::MayNotLock);
         }

@@ -23,7 +23,7 @@ use crate::translations::Emptied;
 use crate::types::Map;
 
 /// Largest offset of a file, inclusive.
-const MAX_OFFSET: u64 = i64::MAX as u64;
+pub(super) const MAX_OFFSET: u64 = i64::MAX as u64;
 
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Makes a mapping; returns its first address.
@@ -272,18 +272,7 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
             self.cut_at(range.end().get())?;
         }
         judged?;
-        let own_offset = range.start().page_number();
-        let (behind, opening, page_offset) = match backing {
-            Backing::Anonymous => (Behind::Zeros, 0, own_offset),
-            Backing::Pattern(pattern) => (Behind::Pattern(*pattern), 0, own_offset),
-            Backing::SharedZeros => {
-                let _kept = self.keep_slot();
-                (Behind::Object(self.vm().create_zeros(len)?), 0, 0)
-            }
-            Backing::Object(handle, offset) => (Behind::Object(handle.object.clone()), handle.opening, offset / PAGE),
-            Backing::Reference(handle, offset) => (Behind::Reference(handle.reference.clone()), 0, offset / PAGE),
-            Backing::Refused(error) => return Err(*error),
-        };
+        let (behind, opening, page_offset) = self.lies_behind(range, backing)?;
         let mut view = AreaView {
             start: range.start(),
             end: range.end(),
@@ -307,6 +296,23 @@ impl<'g, P: System, D: Design<P>> WritePermit<'g, P, D> {
 }
 
 impl<P: System, D: Design<P>> Space<P, D> {
+    /// Returns what lies behind a mapping, which opening of it, and at which of its pages the mapping begins.
+    #[inline(always)]
+    fn lies_behind(&self, range: PageRange, backing: &Backing<'_, P>) -> Result<(Behind<P>, u64, u64), CallError> {
+        let own_offset = range.start().page_number();
+        Ok(match backing {
+            Backing::Anonymous => (Behind::Zeros, 0, own_offset),
+            Backing::Pattern(pattern) => (Behind::Pattern(*pattern), 0, own_offset),
+            Backing::SharedZeros => {
+                let _kept = self.keep_slot();
+                (Behind::Object(self.vm().create_zeros(range.len_bytes())?), 0, 0)
+            }
+            Backing::Object(handle, offset) => (Behind::Object(handle.object.clone()), handle.opening, offset / PAGE),
+            Backing::Reference(handle, offset) => (Behind::Reference(handle.reference.clone()), 0, offset / PAGE),
+            Backing::Refused(error) => return Err(*error),
+        })
+    }
+
     /// Checks that what a mapping may need is there at all.
     #[inline(always)]
     fn check_promise(

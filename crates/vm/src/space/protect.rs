@@ -142,7 +142,8 @@ impl<P: System, D: Design<P>> WritePermit<'_, P, D> {
 impl<P: System, D: Design<P>> Space<P, D> {
     /// Returns the flags of a part of an area with other rights, if it may have them.
     fn protected(&self, view: &AreaView<P>, part: PageRange, rights: AreaFlags) -> Result<AreaFlags, CallError> {
-        if rights.contains(AreaFlags::WRITE) && view.flags.contains(AreaFlags::DENY_WRITE) {
+        let is_denied = |right, denial| rights.contains(right) && view.flags.contains(denial);
+        if is_denied(AreaFlags::WRITE, AreaFlags::DENY_WRITE) || is_denied(AreaFlags::EXEC, AreaFlags::DENY_EXEC) {
             return Err(CallError::Denied);
         }
         if view.flags.contains(AreaFlags::SEALED) {

@@ -1,8 +1,8 @@
 //! Objects that shrink and grow under those who use them: what is cut off is gone for good, and nothing else is.
 
-use crate::world::{RW, Tested, World, is_soon, stand_in_guest};
+use crate::world::{RW, Tested, World, is_soon, leave_guest, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::{PAGE_BYTES, Platform, Processor, Threads};
+use faultless_platform::{PAGE_BYTES, Processor, Threads};
 use faultless_sync::Barrier;
 use faultless_vm::{
     AccessError, AddressRange, Advice, AreaFlags, Backing, FetchError, Guest, Limits, MapRequest, ObjectHandle,
@@ -115,7 +115,7 @@ for_each_design!(an_extension_beside_a_truncation_shows_zeros_and_keeps_what_is_
                 stand_in_guest(&guest, BASE);
                 may_begin.store(true, Ordering::SeqCst);
                 is_soon(&has_extended, STOP);
-                Native::guest_exit();
+                leave_guest();
             }
         }
         drop(guest);

@@ -2,9 +2,9 @@
 //!
 //! A CPU that stays in guest state holds a shootdown up, and with it whoever unmaps. This one lets it go on bit by bit.
 
-use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
+use crate::world::{Tested, World, anonymous, is_soon, leave_guest, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::{Platform, Processor, Threads};
+use faultless_platform::{Processor, Threads};
 use faultless_sync::Side;
 use faultless_vm::design::MapLock;
 use faultless_vm::{AccessError, AddressRange, Advice, Guest, Limits, PAGE, SpaceRef, VirtAddr};
@@ -90,7 +90,7 @@ for_each_design!(a_fault_elsewhere_goes_on_and_one_inside_waits_for_the_end, D, 
                         assert!(!failed_early, "an access failed before all that was unmapped was gone");
                     }
                     goes_on = is_under_way(&space);
-                    Native::guest_exit();
+                    leave_guest();
                 }
             }
         }
@@ -185,6 +185,6 @@ fn hold_up_a_writer<D: Tested>(world: &World<D>, machine: &Machine) {
         });
         is_soon(&comes, 100 * STOP);
         is_soon(&AtomicBool::new(false), STOP / 4);
-        Native::guest_exit();
+        leave_guest();
     });
 }

@@ -2,9 +2,9 @@
 //!
 //! A CPU that stays in guest state holds a shootdown up, and with it whoever unmaps.
 
-use crate::world::{Tested, World, anonymous, is_soon, stand_in_guest};
+use crate::world::{Tested, World, anonymous, is_soon, leave_guest, stand_in_guest};
 use faultless_platform::native::{HostRegion, Machine, Native};
-use faultless_platform::{Platform, Processor, Threads};
+use faultless_platform::{Processor, Threads};
 use faultless_vm::{AddressRange, Guest, Limits, PAGE, VirtAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,7 +38,7 @@ for_each_design!(a_second_user_waits_for_the_writer_at_work, D, {
                 may_join.store(true, Ordering::SeqCst);
                 let joined_in_between = is_soon(&has_joined, STOP);
                 let nr_users = space.nr_users();
-                Native::guest_exit();
+                leave_guest();
                 assert!(!joined_in_between, "a second user came while a writer was at work");
                 assert_eq!(nr_users, 1);
                 Native::spin_until(|| has_joined.load(Ordering::SeqCst));

@@ -101,11 +101,18 @@ pub fn anonymous(at: Option<u64>, len_bytes: u64) -> MapRequest<'static, Native>
 pub fn stand_in_guest<D: Tested>(guest: &Guest<'_, Native, D>, mapped: u64) {
     loop {
         guest.load(VirtAddr::new(mapped)).expect("mapped");
-        if !Native::guest_enter() {
+        // SAFETY: what waits is drained by the load of the next round, before it uses a translation.
+        if !unsafe { Native::guest_enter() } {
             break;
         }
-        Native::guest_exit();
+        leave_guest();
     }
+}
+
+/// Leaves the guest state that [`stand_in_guest`] went into.
+pub fn leave_guest() {
+    // SAFETY: nothing was translated since.
+    unsafe { Native::guest_exit() };
 }
 
 /// Waits a while for a flag, and answers no shootdown meanwhile, as the platform's own waits do.
