@@ -132,7 +132,8 @@ impl<P: Platform> Table<P> {
 
     fn search(&mut self, windows: &Windows<P>, first: usize, reuse: Reuse, cpus: &CpuSet) -> Search {
         let nr_slots = self.counts.len();
-        for _ in 0..nr_slots {
+        let mut nr_left = nr_slots;
+        while nr_left > 0 {
             self.last = (self.last + 1) % nr_slots;
             let half = nr_slots / 2;
             match reuse {
@@ -141,6 +142,8 @@ impl<P: Platform> Table<P> {
                     if !broken::is(Broken::NoFlush) {
                         windows.flush(cpus);
                     }
+                    // What was passed by before may be free now.
+                    nr_left = nr_slots;
                 }
                 Reuse::Unlocked if self.last == 0 && self.begins_flush(windows, first, 0..nr_slots) => {
                     return Search::Flush(0..nr_slots);
@@ -165,6 +168,7 @@ impl<P: Platform> Table<P> {
                 }
                 _ => {}
             }
+            nr_left -= 1;
         }
         Search::Nothing
     }
