@@ -44,7 +44,7 @@ mod trace_cmd;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use faultless_machine::simulated::LineAllocator;
 
 use crate::message::{Color, Failure};
@@ -98,7 +98,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
     };
@@ -116,10 +117,24 @@ fn main() -> ExitCode {
         Command::Workloads(args) => lists::workloads(&args),
         Command::Designs(args) => lists::designs(&args),
         Command::Trace(args) => trace_cmd::run(&args),
-        Command::Completions(args) => install::completions(&args, Cli::command()),
-        Command::Man(args) => install::man(&args, Cli::command()),
+        Command::Completions(args) => install::completions(&args, command()),
+        Command::Man(args) => install::man(&args, command()),
     };
     result.unwrap_or_else(|failure: Failure| failure.report(cli.color))
+}
+
+/// Returns what is understood.
+fn command() -> clap::Command {
+    taking_negatives(Cli::command())
+}
+
+/// Lets each option take a negative number, so that it is refused as that option's value and not as an option.
+fn taking_negatives(command: clap::Command) -> clap::Command {
+    let taking = |arg: clap::Arg| {
+        let takes = !arg.is_positional() && arg.get_action().takes_values();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(taking).mut_subcommands(taking_negatives)
 }
 
 /// Prints help, the version or what was not understood; help that nobody gets to read is a failure.

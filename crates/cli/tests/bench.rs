@@ -266,6 +266,18 @@ fn what_is_made_anew_between_rounds_is_counted_neither_as_time_nor_as_events() {
 }
 
 #[test]
+fn a_negative_number_is_refused_as_the_value_of_its_option() {
+    for words in
+        ["bench page_fault1 --cpus -1", "bench page_fault1 --seed -7", "replay --seed -7 x", "stat x --cpus -2"]
+    {
+        let refused = faultless().args(words.split(' ')).output().expect("the command runs");
+        let option = words.split(' ').find(|word| word.starts_with("--")).expect("an option");
+        let said = err(&refused);
+        assert!(refused.status.code() == Some(2) && said.contains(option), "{words}: {said}");
+    }
+}
+
+#[test]
 fn what_the_host_has_no_room_for_is_refused_and_a_workload_named_twice_runs_once() {
     let arguments = ["ebizzy -mTt 1025", "ebizzy -n 1000000", "mmap1", "mmap1", "--design", "vma-lock,linux"];
     let output = bench(&[&arguments[..], &["-r", "1", "-w", "0", "-d", "5ms"]].concat());
