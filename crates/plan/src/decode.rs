@@ -55,6 +55,9 @@ impl Recorded<'_> {
     /// Decides what a replay does for the call.
     pub fn decode(&self) -> Decoded {
         let Some(result) = self.result else { return imposed(Reason::Signal) };
+        if was_killed(self.enter.call, result) {
+            return imposed(Reason::Signal);
+        }
         match self.enter.call {
             Call::Mmap => self.mmap(result),
             Call::Munmap => self.munmap(result),
@@ -106,14 +109,13 @@ impl Recorded<'_> {
     fn mmap(&self, result: i64) -> Decoded {
         let [hint, len, prot, flags, _, offset] = self.enter.args;
         let (prot, flags) = (Prot::from_bits_retain(prot), MapFlags::from_bits_retain(flags));
-        let is_anonymous = flags.contains(MapFlags::ANONYMOUS);
         let place = match result {
             _ if is_error(result) => Place::Refused { hint },
             _ if flags.contains(MapFlags::FIXED) => Place::Fixed(hint),
             _ if flags.contains(MapFlags::FIXED_NOREPLACE) => Place::FixedIfFree(hint),
             _ => self.found(hint, self.told_place(result as u64, len).unwrap_or(result as u64), len),
         };
-        if let Some(reason) = Errno::of_result(result).and_then(|errno| mmap_refusal(errno, len, is_anonymous)) {
+        if let Some(reason) = Errno::of_result(result).and_then(|errno| mmap_refusal(errno, len, flags)) {
             return imposed(reason);
         }
         // The kernel looks at the offset first, also where it means nothing; here a length of 0 is refused in the same
@@ -402,9 +404,26 @@ fn end_of(mapped: &Mapped) -> u64 {
     mapped.start + mapped.len_bytes
 }
 
+/// Returns whether a call gave up waiting for the map's lock because its process is being killed, and did nothing
+/// (`mmap_write_lock_killable`).
+pub fn was_killed(call: Call, result: i64) -> bool {
+    const INTERRUPTED: i64 = -4;
+    let waits =
+        matches!(call, Call::Mmap | Call::Munmap | Call::Mprotect | Call::PkeyMprotect | Call::Mremap | Call::Brk);
+    waits && result == INTERRUPTED
+}
+
+/// Returns whether so many bytes from there go beyond the last address (mm/mprotect.c: ENOMEM before anything is done).
+pub fn goes_round(start: u64, len: u64) -> bool {
+    start.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE)).is_none()
+}
+
 /// Returns why an mmap was refused, unless its arguments and the map alone tell.
-fn mmap_refusal(errno: Errno, len: u64, is_anonymous: bool) -> Option<Reason> {
+fn mmap_refusal(errno: Errno, len: u64, flags: MapFlags) -> Option<Reason> {
+    let is_anonymous = flags.contains(MapFlags::ANONYMOUS);
     match errno {
+        // Which huge pages there are is the host's affair.
+        Errno::EINVAL if flags.contains(MapFlags::HUGETLB) => Some(Reason::Device),
         Errno::EINVAL if is_anonymous => None,
         Errno::EEXIST => None,
         Errno::ENOMEM if len >= USER_END => None,

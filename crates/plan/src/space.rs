@@ -12,7 +12,7 @@ use faultless_vm::{Advice, PageLock};
 use rangemap::RangeSet;
 
 use super::around::{Around, Span, mapped_by_tables_of};
-use super::decode::{is_error, is_well_formed};
+use super::decode::{goes_round, is_error, is_well_formed};
 use super::edges::SpaceOrder;
 use super::ids::{EventIndex, NONE, ObjectIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place};
@@ -216,6 +216,7 @@ impl Space {
         let first = stack.map_or(asked.start, |region| region.start);
         let end = match Errno::of_result(result) {
             None => asked.end,
+            Some(Errno::ENOMEM) if goes_round(start, len) => return,
             Some(Errno::ENOMEM) => self.regions.first_hole(asked.clone()).unwrap_or(first),
             _ => return,
         };

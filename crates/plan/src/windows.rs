@@ -27,7 +27,7 @@ use faultless_vm::Advice;
 use rustc_hash::FxHashMap;
 
 use super::around::mapped_by_tables_of;
-use super::decode::is_error;
+use super::decode::{goes_round, is_error, was_killed};
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::races::Races;
 use super::regions::{PAGE, page_ceil, page_floor};
@@ -192,6 +192,8 @@ impl Reach {
         let [start, len, third, ..] = enter.args;
         let old = span(start, len);
         match enter.call {
+            call if was_killed(call, result) => Self::default(),
+            Call::Mprotect | Call::PkeyMprotect if goes_round(start, len) => Self::default(),
             Call::Mprotect | Call::PkeyMprotect if Prot::from_bits_retain(third).contains(Prot::WRITE) => {
                 Self::giving(old)
             }
@@ -339,7 +341,7 @@ impl<'a> Scout<'a> {
         let space = self.space_users.space_of[window.enter as usize];
         let result = window.result.unwrap_or_default();
         let reach = Reach::of(&enter, result, so_far.breaks.get(&space).copied());
-        if enter.call == Call::Brk {
+        if enter.call == Call::Brk && !was_killed(enter.call, result) {
             so_far.breaks.insert(space, result as u64);
         }
         let default = if reach.takes.is_empty() { at(exit) } else { at(window.enter) };

@@ -5,7 +5,7 @@ mod support;
 use faultless_plan::Outcome;
 use faultless_plan::memory_calls::{MemoryCall, Place, Reason, Verdict};
 use faultless_trace::{Call, EventKind, Mapped};
-use support::{PAGE, Story, planned};
+use support::{PAGE, Story, planned, touch};
 
 const HEAP: u64 = 0x7f00_0000_0000;
 const NO_MEMORY: i64 = -12;
@@ -239,5 +239,48 @@ fn a_question_about_a_range_that_wraps_around_is_imposed() {
         let mut story = Story::new(1);
         story.call(0, Call::Msync, [start, 2 * PAGE, 1, 0, 0, 0], NO_MEMORY);
         assert_eq!(verdict_on(&story, Call::Msync), expected);
+    }
+}
+
+#[test]
+fn a_call_whose_process_is_killed_while_it_waits_has_done_nothing() {
+    const INTERRUPTED: i64 = -4;
+    let remap = [HEAP, PAGE, 2 * PAGE, 1, 0, 0];
+    for (call, arguments) in [
+        (Call::Munmap, [HEAP, PAGE, 0, 0, 0, 0]),
+        (Call::Mprotect, [HEAP, PAGE, READ, 0, 0, 0]),
+        (Call::Mremap, remap),
+        (Call::Brk, [HEAP, 0, 0, 0, 0, 0]),
+    ] {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        story.call(0, call, arguments, INTERRUPTED);
+        let plan = planned(&story.done());
+        let planned = plan.calls.iter().find(|plan| plan.call == Some(call)).expect("it was called");
+        assert_eq!(
+            (planned.verdict, &planned.memory_call),
+            (Verdict::Imposed(Reason::Signal), &MemoryCall::Nothing),
+            "{call:?}"
+        );
+    }
+}
+
+#[test]
+fn rights_on_a_range_that_wraps_around_stay_as_they_were() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    story.call(0, Call::Mprotect, [HEAP, HEAP.wrapping_neg(), READ, 0, 0, 0], NO_MEMORY);
+    let store = story.fault(0, HEAP, support::WRITE);
+    assert_eq!(touch(&planned(&story.done()), store).outcome, Outcome::Done);
+}
+
+#[test]
+fn huge_pages_that_the_host_lacks_are_its_own_affair() {
+    const HUGETLB: u64 = 0x4_0000;
+    const PRIVATE_ANONYMOUS: u64 = 0x22;
+    for (flags, expected) in [(HUGETLB, Verdict::Imposed(Reason::Device)), (0, Verdict::Compared(INVALID))] {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, PAGE, READ_WRITE, PRIVATE_ANONYMOUS | flags, u64::MAX, 0], INVALID);
+        assert_eq!(verdict_on(&story, Call::Mmap), expected, "flags {flags:#x}");
     }
 }
