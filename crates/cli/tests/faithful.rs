@@ -99,6 +99,36 @@ fn what_is_done_to_memory_unseen() {
 }
 
 #[test]
+fn what_the_kernel_reaches_without_a_fault() {
+    replays_cleanly("reached");
+}
+
+#[test]
+fn memory_that_comes_and_goes_under_other_names() {
+    replays_cleanly("likened");
+}
+
+#[test]
+fn stacks_beyond_the_limit_of_the_recordings_beginning() {
+    replays_cleanly("raised");
+}
+
+#[test]
+fn children_whose_makers_get_a_descriptor() {
+    replays_cleanly("pidfd");
+}
+
+#[test]
+fn calls_that_stop_at_a_sealed_area() {
+    replays_cleanly("sealed");
+}
+
+#[test]
+fn rings_and_files_in_another_order() {
+    replays_cleanly("rings");
+}
+
+#[test]
 fn mappings_that_grow_into_room_that_another_thread_just_left() {
     replays_cleanly("growth");
 }

@@ -13,11 +13,16 @@ const PR_SET_MM: u64 = 35;
 /// named thread's, memory without a fault of its own.
 const BEGINNING_TRACING: [u64; 3] = [0, 16, 0x4206];
 
-/// Returns whether a call matters to a map: of `prctl` and `ptrace` few do.
+/// `O_TRUNC`, which cuts a file, and `O_DIRECT`, through which reads and writes pin memory.
+const CUTTING_OR_PINNING: u64 = 0o1000 | 0o40000;
+
+/// Returns whether a call matters to a map: of `prctl`, `ptrace` and those that open files few do.
 pub(crate) fn matters(call: Call, args: [u64; 6]) -> bool {
     match call {
         Call::Prctl => args[0] == PR_SET_MM,
         Call::Ptrace => BEGINNING_TRACING.contains(&args[0]),
+        Call::Open => args[1] & CUTTING_OR_PINNING != 0,
+        Call::Openat => args[2] & CUTTING_OR_PINNING != 0,
         _ => true,
     }
 }
@@ -28,7 +33,8 @@ pub(crate) fn is_foreign_vdso(path: &str, start: u64) -> bool {
     path == "[vdso]" && start < 1 << 32
 }
 
-const NUMBERS: [(Call, i64); 29] = [
+const NUMBERS: [(Call, i64); 35] = [
+    (Call::Open, 2),
     (Call::Mmap, 9),
     (Call::Mprotect, 10),
     (Call::Munmap, 11),
@@ -41,6 +47,7 @@ const NUMBERS: [(Call, i64); 29] = [
     (Call::Shmdt, 67),
     (Call::Truncate, 76),
     (Call::Ftruncate, 77),
+    (Call::Creat, 85),
     (Call::Ptrace, 101),
     (Call::Mlock, 149),
     (Call::Munlock, 150),
@@ -50,7 +57,11 @@ const NUMBERS: [(Call, i64); 29] = [
     (Call::IoSetup, 206),
     (Call::IoDestroy, 207),
     (Call::RemapFilePages, 216),
+    (Call::Openat, 257),
+    (Call::Vmsplice, 278),
     (Call::Fallocate, 285),
+    (Call::ProcessVmReadv, 310),
+    (Call::ProcessVmWritev, 311),
     (Call::Userfaultfd, 323),
     (Call::Mlock2, 325),
     (Call::PkeyMprotect, 329),
@@ -85,10 +96,9 @@ pub(crate) fn filter() -> String {
     expression(watched().collect())
 }
 
-/// Returns the kernel's filter expression for the memory calls alone; `prctl` and `ptrace` are left out, of which few
-/// are such.
+/// Returns the kernel's filter expression for the memory calls alone; those of which few are such are left out.
 pub(crate) fn memory_filter() -> String {
-    let is_kept = |&&(call, _): &&(Call, i64)| !matches!(call, Call::Prctl | Call::Ptrace);
+    let is_kept = |&&(call, _): &&(Call, i64)| !matches!(call, Call::Prctl | Call::Ptrace | Call::Open | Call::Openat);
     expression(NUMBERS.iter().filter(is_kept).map(|&(_, number)| number).collect())
 }
 
@@ -157,6 +167,12 @@ mod tests {
             (Call::Truncate, libc::SYS_truncate),
             (Call::Userfaultfd, libc::SYS_userfaultfd),
             (Call::IoUringSetup, libc::SYS_io_uring_setup),
+            (Call::Open, libc::SYS_open),
+            (Call::Openat, libc::SYS_openat),
+            (Call::Creat, libc::SYS_creat),
+            (Call::Vmsplice, libc::SYS_vmsplice),
+            (Call::ProcessVmReadv, libc::SYS_process_vm_readv),
+            (Call::ProcessVmWritev, libc::SYS_process_vm_writev),
         ];
         for (call, number) in known {
             assert_eq!(call_of(number), Some(call), "{}", call.name());
@@ -167,7 +183,9 @@ mod tests {
     fn the_filter_joins_neighbours() {
         let filter = filter();
         assert!(
-            filter.starts_with("(id >= 9 && id <= 12) || (id >= 25 && id <= 28) || id == 30 || (id >= 56 && id <= 58)"),
+            filter.starts_with(
+                "id == 2 || (id >= 9 && id <= 12) || (id >= 25 && id <= 28) || id == 30 || (id >= 56 && id <= 58)"
+            ),
             "{filter}"
         );
         assert!(filter.contains("id == 435"), "{filter}");

@@ -11,11 +11,17 @@ use faultless_vm::Advice;
 
 use super::regions::{Backing, Region, Regions, Traits};
 
-/// Returns where the first region of a range begins that refuses advice, or the range if that lies inside; nothing if
-/// none is known to.
-pub fn refusing(regions: &Regions, range: Range<u64>, advice: Advice) -> Option<u64> {
+/// Returns where the first region of a range begins that refuses advice, for a seal or for what it is, or the range if
+/// that lies inside; nothing if none is known to.
+pub fn refusing(regions: &Regions, range: Range<u64>, advice: Advice, is_for_seals: bool) -> Option<u64> {
     let mut parts = regions.overlapping(range.clone());
-    parts.find(|region| refuses(region, advice)).map(|region| region.start.max(range.start))
+    let refuses = |region: &&Region| if is_for_seals { is_sealed(region) } else { refuses(region, advice) };
+    parts.find(refuses).map(|region| region.start.max(range.start))
+}
+
+/// Whoever may store may as well drop pages (mm/mseal.c, `can_modify_vma_madv`).
+fn is_sealed(region: &Region) -> bool {
+    region.traits.contains(Traits::SEALED) && !region.prot.contains(Prot::WRITE)
 }
 
 fn refuses(region: &Region, advice: Advice) -> bool {

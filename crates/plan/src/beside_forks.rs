@@ -8,11 +8,12 @@
 //! B     fault p ..., or madvise(p, MADV_DONTNEED) ...            child: p is there, or not
 //! ```
 //! The faults of others are uncertain then, those that began before too if they may not have been over; and so are the
-//! pages that others' calls make come or go.
+//! pages that others' calls make come or go. Of its own the kernel stores one number meanwhile, if it was asked for a
+//! descriptor of the child (kernel/fork.c, `copy_process`): behind the copying, and before the fork's event.
 
 use std::ops::Range;
 
-use faultless_trace::EventKind;
+use faultless_trace::{Access, CloneTask, EventKind, Fault, Side};
 
 use super::contests::ranges_of;
 use super::ids::EventIndex;
@@ -21,6 +22,10 @@ use super::races::Races;
 use super::space_users::UserChange;
 use super::under_way::UnderWay;
 use super::windows::{Bits, Direction, RangesByEvent, Reach, Scout};
+
+fn is_kernels_store(fault: &Fault) -> bool {
+    fault.side == Side::Kernel && fault.access() == Access::Write
+}
 
 impl Scout<'_> {
     /// Marks the faults of other threads that forks may have overtaken; returns the ranges that calls beside forks
@@ -32,7 +37,9 @@ impl Scout<'_> {
         contests: &mut RangesByEvent,
     ) -> RangesByEvent {
         let forks = self.space_users.changes.iter().filter(|(_, change)| matches!(change, UserChange::Fork { .. }));
-        let forks = forks.map(|(&event, _)| event).filter(|&event| self.is_shared(event));
+        let forks = forks.map(|(&event, _)| event);
+        forks.clone().flat_map(|fork| self.own_stores(fork)).for_each(|event| uncertain.insert(event));
+        let forks = forks.filter(|&event| self.is_shared(event));
         let mut copyings: Vec<Range<EventIndex>> = forks.map(|fork| self.begin_of_copying(fork)..fork).collect();
         copyings.sort_unstable_by_key(|copying| copying.start);
         let calls = UnderWay::new(self.trace, self.space_users, |event| self.call_end_ns(event));
@@ -52,12 +59,27 @@ impl Scout<'_> {
     }
 
     fn begin_of_copying(&self, fork: EventIndex) -> EventIndex {
-        let thread = self.thread(fork);
-        let is_own = |event: EventIndex| {
-            let event = &self.trace.events[event as usize];
+        let first = self.own_stores(fork).last().unwrap_or(fork);
+        self.own_before(first).next().unwrap_or(0)
+    }
+
+    /// Visits what the thread did before one of its events, the latest first.
+    fn own_before(&self, event: EventIndex) -> impl Iterator<Item = EventIndex> {
+        let thread = self.thread(event);
+        let is_own = move |event: &EventIndex| {
+            let event = &self.trace.events[*event as usize];
             event.thread == thread && !is_pace(&event.kind)
         };
-        (0..fork).rev().find(|&event| is_own(event)).unwrap_or(0)
+        (0..event).rev().filter(is_own)
+    }
+
+    /// Visits the faults of a fork's own thread by which the kernel may have stored a descriptor's number behind the
+    /// copying, the latest first.
+    fn own_stores(&self, fork: EventIndex) -> impl Iterator<Item = EventIndex> {
+        let stores = |event: &EventIndex| matches!(self.trace.events[*event as usize].kind, EventKind::Fault(fault) if is_kernels_store(&fault));
+        let kind = &self.trace.events[fork as usize].kind;
+        let has_descriptor = matches!(kind, EventKind::Clone(task) if task.flags & CloneTask::PIDFD != 0);
+        self.own_before(fork).take_while(move |event| has_descriptor && stores(event))
     }
 
     fn doubt_faults(&self, copying: &Range<EventIndex>, uncertain: &mut Bits) {
@@ -75,8 +97,7 @@ impl Scout<'_> {
         contests: &mut RangesByEvent,
     ) {
         for enter in open.chain(self.events_beside(copying)) {
-            let Some(call) = self.enter(enter) else { continue };
-            let result = self.windows.calls.get(&enter).and_then(|window| window.result).unwrap_or_default();
+            let Some((call, result)) = self.call(enter) else { continue };
             if self.changes_areas(&call) {
                 contests.entry(copying.end).or_default().extend(ranges_of(&call, result));
             }

@@ -37,8 +37,6 @@ pub(super) struct Builder<'a> {
     pub(super) now: u32,
     /// Whether the recording lacks what decides the details of faults.
     pub(super) is_blind: bool,
-    /// Whether any fault tells of a protection key.
-    pub(super) tells_of_keys: bool,
     /// When a file was last cut.
     pub(super) file_cut_at: Option<u32>,
     /// What objects hold.
@@ -87,7 +85,6 @@ impl<'a> Builder<'a> {
             },
             now: 0,
             is_blind: is_blind(trace),
-            tells_of_keys: tells_of_keys(trace),
             file_cut_at: None,
             contents: Contents::default(),
             pending: Pending::of(trace, &space_users),
@@ -292,11 +289,6 @@ pub(super) fn empty_space(trace: &Trace) -> Space {
     Space::new(Span::of_release(&trace.header.machine.kernel))
 }
 
-/// Returns whether any fault of a recording tells of a protection key.
-fn tells_of_keys(trace: &Trace) -> bool {
-    trace.events.iter().any(|event| matches!(event.kind, EventKind::Fault(fault) if fault.is_by_key()))
-}
-
 /// Returns whether the recording lacks what decides the details of faults.
 fn is_blind(trace: &Trace) -> bool {
     trace.header.lost > 0 || trace.header.missing.iter().any(|missing| missing.is_of_faults())
@@ -306,7 +298,7 @@ fn is_blind(trace: &Trace) -> bool {
 const OBJECT_TABLES: u64 = 4;
 
 /// Names under which the kernel shows memory that lives in no file system that is told of stores.
-const MEMORY_NAMES: [&str; 6] = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/[aio]", "anon_inode:"];
+const MEMORY_NAMES: [&str; 5] = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "anon_inode:"];
 
 /// Names of what drivers map: rings of perf, io_uring and packet sockets, devices.
 const DRIVER_NAMES: [&str; 3] = ["anon_inode:", "socket:", "/dev/"];

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use faultless_abi::{MapFlags, Prot};
-use faultless_trace::{Call, CallEnter, EventKind, Mapped};
+use faultless_trace::{Call, CallEnter, EventKind, Mapped, Thread, ThreadIndex};
 use faultless_vm::LockAll;
 
 use super::build::Builder;
@@ -34,7 +34,7 @@ impl Builder<'_> {
         if self.is_cut_off(place) {
             verdict = Verdict::Imposed(Reason::InFlight);
         }
-        let is_contested = self.is_contested(place, &enter);
+        let is_contested = self.is_contested(place);
         if let (true, Verdict::Compared(expected)) = (is_contested, verdict) {
             verdict = Verdict::Either(expected);
             let maps = matches!(memory_call, MemoryCall::Map(_) | MemoryCall::Unmap { .. } | MemoryCall::Remap { .. });
@@ -51,27 +51,32 @@ impl Builder<'_> {
         }
         self.note_unseen(place, &enter, &memory_call);
         if is_contested {
-            self.settle_contest(place, &enter, &memory_call, result);
+            self.settle_contest(place, &memory_call, result);
         } else if let Some(whole) = mapped_whole(&memory_call, result) {
             self.spaces[space as usize].contested.remove(whole);
         }
     }
 
     /// Returns whether the call's memory may be other than it was when it was recorded.
-    fn is_contested(&self, place: EventIndex, enter: &CallEnter) -> bool {
+    fn is_contested(&self, place: EventIndex) -> bool {
         let contested = &self.spaces[self.space_of(place) as usize].contested;
-        let result = self.windows.calls[&place].result.unwrap_or_default();
-        self.windows.contests.contains_key(&place)
-            || !contested.is_empty() && ranges_of(enter, result).iter().any(|range| contested.overlaps(range))
+        let is_known = || self.ranges_at(place).iter().any(|range| contested.overlaps(range));
+        self.windows.contests.contains_key(&place) || !contested.is_empty() && is_known()
+    }
+
+    /// Returns the ranges that the call reaches, or asked for.
+    fn ranges_at(&self, place: EventIndex) -> Vec<Range<u64>> {
+        let call = self.windows.call_at(self.trace, place);
+        call.map_or_else(Vec::new, |(enter, result)| ranges_of(&enter, result.unwrap_or_default()))
     }
 
     /// Notes what is contested after a call whose memory was: all of it, but what it mapped or unmapped whatever was
     /// there; and what it meets another call about.
-    fn settle_contest(&mut self, place: EventIndex, enter: &CallEnter, memory_call: &MemoryCall, result: i64) {
+    fn settle_contest(&mut self, place: EventIndex, memory_call: &MemoryCall, result: i64) {
         let space = self.space_of(place);
         match mapped_whole(memory_call, result) {
             Some(whole) => self.spaces[space as usize].contested.remove(whole),
-            None => ranges_of(enter, result).into_iter().for_each(|range| self.contest(space, range)),
+            None => self.ranges_at(place).into_iter().for_each(|range| self.contest(space, range)),
         }
         self.note_contest(place, space);
     }
@@ -138,6 +143,10 @@ impl Builder<'_> {
         };
         let decoded = recorded.decode();
         self.note_locks(space, &enter, result);
+        if enter.call == Call::Mseal && result == Some(0) {
+            let sealed = span(enter.args[0], enter.args[1]);
+            self.spaces[space as usize].regions.change(sealed, |region| region.traits |= Traits::SEALED);
+        }
         self.note_tracing(place, &enter, result);
         decoded
     }
@@ -271,17 +280,23 @@ impl Builder<'_> {
         }
     }
 
-    /// Follows who is traced: the caller (`PTRACE_TRACEME`), or the thread that it names.
+    /// Follows whose memory another process reaches into: the caller's (`PTRACE_TRACEME`), the thread's that it names, or
+    /// the process's.
     fn note_tracing(&mut self, place: EventIndex, enter: &CallEnter, result: Option<i64>) {
         const TRACEME: u64 = 0;
-        if enter.call != Call::Ptrace || result != Some(0) {
+        let reaches = matches!(enter.call, Call::Ptrace | Call::ProcessVmReadv | Call::ProcessVmWritev);
+        if !reaches || result.is_none_or(is_error) {
             return;
         }
-        let traced = match enter.args[..2] {
-            [TRACEME, _] => Some(self.trace.events[place as usize].thread as usize),
-            _ => self.trace.threads.iter().position(|thread| u64::from(thread.tid) == enter.args[1]),
+        let caller = self.trace.events[place as usize].thread;
+        let is_meant = |place: ThreadIndex, thread: &Thread| match (enter.call, enter.args) {
+            (Call::Ptrace, [TRACEME, ..]) => place == caller,
+            (Call::Ptrace, [_, named, ..]) => u64::from(thread.tid) == named,
+            (_, [named, ..]) => u64::from(thread.pid) == named,
         };
-        traced.into_iter().for_each(|thread| self.is_traced[thread] = true);
+        for (place, _) in (0..).zip(&self.trace.threads).filter(|&(place, thread)| is_meant(place, thread)) {
+            self.is_traced[place as usize] = true;
+        }
     }
 
     /// Plans a mapping that the kernel made by itself: a new program's segments, its stack.

@@ -118,8 +118,8 @@ impl Scout<'_> {
 
     fn contested(&self, one: EventIndex, other: EventIndex) -> Vec<Range<u64>> {
         let known = |event: EventIndex| {
-            let enter = self.enter(event)?;
-            Some((enter, self.windows.calls.get(&event)?.result.unwrap_or_default(), Effect::of(&enter)?))
+            let (enter, result) = self.call(event)?;
+            Some((enter, result, Effect::of(&enter)?))
         };
         let Some(((one, one_result, effect), (other, other_result, others))) = known(one).zip(known(other)) else {
             return Vec::new();

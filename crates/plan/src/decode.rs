@@ -11,7 +11,7 @@ use faultless_vm::{Advice, LockAll, PageLock, SyncFlags, USER_END};
 use super::advice::refusing;
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
-use super::regions::{Backing, PAGE, Region, Regions, Sharing, page_ceil};
+use super::regions::{Backing, PAGE, Region, Regions, Sharing, Traits, page_ceil};
 use super::windows::{drops, span};
 
 /// A call as recorded, with what surrounds it.
@@ -88,10 +88,11 @@ impl Recorded<'_> {
             | Call::Munlockall
             | Call::Mseal
             | Call::Clone => imposed(Reason::Limit),
-            Call::Ftruncate | Call::Fallocate | Call::Truncate | Call::Userfaultfd | Call::IoUringSetup => {
+            Call::Ftruncate | Call::Fallocate | Call::Truncate | Call::Open | Call::Openat | Call::Creat => {
                 imposed(Reason::Descriptor)
             }
-            Call::Ptrace => imposed(Reason::Process),
+            Call::Userfaultfd | Call::IoUringSetup | Call::Vmsplice => imposed(Reason::Descriptor),
+            Call::Ptrace | Call::ProcessVmReadv | Call::ProcessVmWritev => imposed(Reason::Process),
             Call::Prctl if !is_error && !moves_heap(self.enter.args[1]) => imposed(Reason::Process),
             // It never lacks memory (ipc/shm.c, `ksys_shmdt`).
             Call::Shmdt if matches!(errno, None | Some(Errno::ENOMEM)) => self.detach(result),
@@ -167,12 +168,23 @@ impl Recorded<'_> {
         let prot = Prot::from_bits_retain(prot);
         match Errno::of_result(result) {
             Some(Errno::EACCES) => imposed(Reason::Descriptor),
-            Some(Errno::EPERM) => imposed(Reason::Limit),
+            Some(Errno::EPERM) => self.refused_rights(prot),
             Some(Errno::ENOMEM) if !self.has_hole(start, len) && self.may_refuse_rights(start, len, prot) => {
                 imposed(Reason::Limit)
             }
             Some(Errno::EINVAL) if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
             _ => (MemoryCall::Protect { start, len, prot }, Verdict::Compared(result)),
+        }
+    }
+
+    /// Rights are changed up to the first area that is sealed.
+    fn refused_rights(&self, prot: Prot) -> Decoded {
+        let [start, len, ..] = self.enter.args;
+        match self.regions.overlapping(span(start, len)).find(|region| region.traits.contains(Traits::SEALED)) {
+            Some(sealed) if sealed.start > start => {
+                (MemoryCall::Protect { start, len: sealed.start - start, prot }, Verdict::Compared(0))
+            }
+            _ => imposed(Reason::Limit),
         }
     }
 
@@ -234,7 +246,9 @@ impl Recorded<'_> {
     /// A replay takes the advice about what lies before the area that refused it.
     fn refused_advice(&self) -> Decoded {
         let [start, len, advice, ..] = self.enter.args;
-        let refusing = advice_of(advice as u32).and_then(|kind| refusing(self.regions, span(start, len), kind));
+        let is_for_seals = self.result == Some(Errno::EPERM.raw());
+        let refusing =
+            advice_of(advice as u32).and_then(|kind| refusing(self.regions, span(start, len), kind, is_for_seals));
         if self.result == Some(Errno::EFAULT.raw()) && self.meets_guard {
             return (self.advise(len), Verdict::Compared(Errno::EFAULT.raw()));
         }
@@ -389,12 +403,14 @@ impl Recorded<'_> {
         (MemoryCall::Map(mapping), Verdict::Compared(result))
     }
 
+    /// A mapping anew, which is filled unless `MAP_NONBLOCK` is asked for (mm/mmap.c).
     fn remap_file_pages(&self, result: i64) -> Decoded {
-        let [start, len, _, page_offset, ..] = self.enter.args;
+        let [start, len, _, page_offset, asked, _] = self.enter.args;
         let Some(region) = self.regions.find(start) else { return imposed(Reason::Descriptor) };
         let Backing::Object { object, sharing, .. } = region.backing else { return imposed(Reason::Descriptor) };
         let backing = Backing::Object { object, offset: page_offset.wrapping_mul(PAGE), sharing };
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let asked = MapFlags::from_bits_retain(asked) & MapFlags::NONBLOCK;
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE | asked;
         let mapping = Mapping { place: Place::Fixed(start), len, prot: region.prot, flags, backing };
         (MemoryCall::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
     }

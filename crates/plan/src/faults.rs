@@ -113,19 +113,39 @@ impl Builder<'_> {
 
     fn context(&mut self, place: EventIndex, fault: Fault) -> FaultContext {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
-        let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(UNLIMITED_STACK_BYTES);
+        let region = self.region_at(place, fault.address);
+        let state = &self.spaces[space as usize];
+        let page = state.page(fault.address, region.as_ref());
+        FaultContext { place, thread, space, fault, region, page }
+    }
+
+    /// Returns the region that a fault finds, which may grow to it.
+    pub(super) fn region_at(&mut self, place: EventIndex, address: u64) -> Option<Region> {
+        let limit_bytes = self.trace.header.limits.stack_bytes.unwrap_or(UNLIMITED_STACK_BYTES);
+        // The limit may have been raised since.
+        let stack_bytes = if self.is_told_to_grow(place, address) { UNLIMITED_STACK_BYTES } else { limit_bytes };
+        let space = self.space_of(place);
         let state = &mut self.spaces[space as usize];
-        let region = match state.address_state(fault.address, stack_bytes) {
+        match state.address_state(address, stack_bytes) {
             AddressState::Mapped(region) => Some(region),
             AddressState::Growable(region) => {
-                let start = page_floor(fault.address);
+                let start = page_floor(address);
                 state.regions.grow_down(region.start, start);
+                self.plan.stack_bytes = self.plan.stack_bytes.max(region.end - start);
                 Some(Region { start, ..region })
             }
             AddressState::Nothing => None,
-        };
-        let page = state.page(fault.address, region.as_ref());
-        FaultContext { place, thread, space, fault, region, page }
+        }
+    }
+
+    /// Returns whether the kernel told, next of all that the thread does, of memory that reaches down to an address.
+    fn is_told_to_grow(&self, fault: EventIndex, address: u64) -> bool {
+        match self.trace.events.get(self.races.after(fault) as usize).map(|event| event.kind) {
+            Some(EventKind::Mapped(told)) => {
+                told.file.is_none() && (told.start..told.start + told.len_bytes).contains(&address)
+            }
+            _ => false,
+        }
     }
 
     fn count(&mut self, context: &FaultContext, touch: &Touch) {

@@ -36,8 +36,8 @@ use super::edges::Wait;
 use super::ids::{EventIndex, NONE, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place};
 use super::pages::{Content, Page};
-use super::regions::{Backing, PAGE, Region, Root, Traits, page_floor};
-use super::space::{AddressState, Space, copies_on_write, filled};
+use super::regions::{Backing, PAGE, Region, Root, Traits};
+use super::space::{Space, copies_on_write, filled};
 use super::space_users::UserChange;
 pub use super::steps::Restoration;
 use super::windows::{Moment, at, span};
@@ -159,17 +159,8 @@ impl Builder<'_> {
 
     fn apply_fault(&mut self, place: EventIndex, fault: Fault) {
         let space = self.space_of(place);
-        let stack_bytes = self.trace.header.limits.stack_bytes.unwrap_or(u64::MAX);
+        let Some(region) = self.region_at(place, fault.address) else { return };
         let state = &mut self.spaces[space as usize];
-        let region = match state.address_state(fault.address, stack_bytes) {
-            AddressState::Mapped(region) => region,
-            AddressState::Growable(region) => {
-                let start = page_floor(fault.address);
-                state.regions.grow_down(region.start, start);
-                Region { start, ..region }
-            }
-            AddressState::Nothing => return,
-        };
         if !region.allows(fault.access()) {
             return;
         }

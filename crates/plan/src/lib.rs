@@ -9,12 +9,12 @@
 //! * I4 planning takes time in proportion to the events, the pages that calls drop, and the pages that forks copy
 //!
 //! # Rooms
-//! [`space_users`] says which thread uses which address space; [`windows`] when a call takes effect; `races`,
-//! `under_way` and `beside_forks` where the order of events is not certain; [`regions`], [`pages`] and [`around`] what
-//! is mapped, what faulted and what a fault beside it mapped; [`contents`] what objects hold; [`processes`] says who
-//! is who in a trace, and picks out some; [`inherited`] what stood before the first event; [`decode`] what a call
-//! does, and `advice` where one stops that is refused; [`classes`] what may differ; [`edges`] who waits for whom;
-//! [`files`] adds calls that a recording lacks.
+//! [`space_users`] says which thread uses which address space; [`windows`] when a call takes effect, and `likened`
+//! which calls are mmap or munmap in all but name; `races`, `under_way` and `beside_forks` where the order of events is
+//! not certain; [`regions`], [`pages`] and [`around`] what is mapped, what faulted and what a fault beside it mapped;
+//! [`contents`] what objects hold; [`processes`] says who is who in a trace, and picks out some; [`inherited`] what
+//! stood before the first event; [`decode`] what a call does, and `advice` where one stops that is refused; [`classes`]
+//! what may differ; [`edges`] who waits for whom; [`files`] adds calls that a recording lacks.
 
 #![deny(unsafe_code)]
 
@@ -33,6 +33,7 @@ pub mod files;
 pub mod ids;
 pub mod inherited;
 mod lifecycle;
+mod likened;
 mod locks;
 pub mod memory_calls;
 mod pace;

@@ -79,8 +79,8 @@ impl Scout<'_> {
 
     /// Returns what the call that begins at an event has to do with a range that is locked or not.
     fn lock_role(&self, event: EventIndex, range: &Range<u64>) -> Option<Role> {
-        let enter = self.enter(event)?;
-        let (role, reached) = role_of(&enter, self.windows.calls.get(&event)?.result?)?;
+        let (enter, result) = self.windows.call_at(self.trace, event)?;
+        let (role, reached) = role_of(&enter, result?)?;
         (reached.start < range.end && range.start < reached.end).then_some(role)
     }
 

@@ -191,8 +191,8 @@ impl Builder<'_> {
     }
 
     fn call_at(&self, event: EventIndex) -> Option<(CallEnter, i64)> {
-        let EventKind::CallEnter(enter) = self.trace.events[event as usize].kind else { return None };
-        Some((enter, self.windows.calls.get(&event)?.result?))
+        let (enter, result) = self.windows.call_at(self.trace, event)?;
+        Some((enter, result?))
     }
 
     fn thread_of(&self, event: EventIndex) -> ThreadIndex {

@@ -58,6 +58,8 @@ bitflags! {
         const NO_RESERVE = 1 << 10;
         /// It is locked, and its pages are so when they come (`MLOCK_ONFAULT`).
         const ON_FAULT = 1 << 11;
+        /// Rights and pages may not be taken from it (`mseal`).
+        const SEALED = 1 << 12;
     }
 }
 

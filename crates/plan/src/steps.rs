@@ -55,6 +55,8 @@ pub struct Plan {
     pub has_shared_spaces: bool,
     /// The number of gates: steps that other threads wait for.
     pub nr_gates: u32,
+    /// The largest size to which a region grew down, in bytes.
+    pub stack_bytes: u64,
     /// The lowest address that a call mapped.
     pub lowest_mapped: u64,
     /// What stands behind mappings.

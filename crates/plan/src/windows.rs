@@ -29,6 +29,7 @@ use rustc_hash::FxHashMap;
 use super::around::mapped_by_tables_of;
 use super::decode::{goes_round, is_error, was_killed};
 use super::ids::{EventIndex, NONE, SpaceIndex};
+use super::likened::{Likened, likened};
 use super::races::Races;
 use super::regions::{PAGE, page_ceil, page_floor};
 use super::space_users::SpaceUsers;
@@ -76,6 +77,8 @@ pub struct Windows {
     pub orphans: Vec<EventIndex>,
     /// By exit's event: the enter's.
     enter_of: FxHashMap<EventIndex, EventIndex>,
+    /// Calls that are mmap or munmap in all but name.
+    likened: Likened,
     /// Events without a certain order.
     pub uncertain: Bits,
     /// What faults touched that may come before a call or behind it: by the call's enter.
@@ -110,6 +113,7 @@ impl Windows {
     pub fn of(trace: &Trace, space_users: &SpaceUsers, races: &Races<'_>) -> Self {
         let mut windows = Self::default();
         windows.pair(trace);
+        windows.likened = likened(trace, &windows.calls);
         let decided = Scout::new(trace, space_users, &windows).decide_all(races);
         let (mut uncertain, mut beside_calls) = (Bits::default(), RangesByEvent::default());
         for Decided { window, uncertain: others, touched } in decided {
@@ -148,6 +152,13 @@ impl Windows {
                 _ => {}
             }
         }
+    }
+
+    /// Returns the call that begins at an event, as mmap or munmap if it does the same, and what it returned.
+    pub fn call_at(&self, trace: &Trace, event: EventIndex) -> Option<(CallEnter, Option<i64>)> {
+        let EventKind::CallEnter(enter) = trace.events[event as usize].kind else { return None };
+        let likened = self.likened.get(&event).map(|&(enter, result)| (enter, Some(result)));
+        likened.or_else(|| Some((enter, self.calls.get(&event)?.result)))
     }
 
     fn close(&mut self, enter: EventIndex, exit: EventIndex, result: i64) {
@@ -337,9 +348,8 @@ impl<'a> Scout<'a> {
         so_far: &mut SoFar,
         under_way: &mut UnderWay<'_, impl Fn(EventIndex) -> Option<u64>>,
     ) -> Decided {
-        let (Some(exit), Some(enter)) = (window.exit, self.enter(window.enter)) else { return window.into() };
+        let (Some(exit), Some((enter, result))) = (window.exit, self.call(window.enter)) else { return window.into() };
         let space = self.space_users.space_of[window.enter as usize];
-        let result = window.result.unwrap_or_default();
         let reach = Reach::of(&enter, result, so_far.breaks.get(&space).copied());
         if enter.call == Call::Brk && !was_killed(enter.call, result) {
             so_far.breaks.insert(space, result as u64);
@@ -397,16 +407,14 @@ impl<'a> Scout<'a> {
 
     /// Returns what a call that begins at an event takes away by unmapping or moving it.
     fn unmapped_by(&self, event: EventIndex) -> Option<Range<u64>> {
-        let enter = self.enter(event).filter(|enter| matches!(enter.call, Call::Munmap | Call::Mremap))?;
-        let result = self.windows.calls.get(&event)?.result.unwrap_or_default();
-        Some(Reach::of(&enter, result, None).takes)
+        let (enter, result) = self.call(event)?;
+        matches!(enter.call, Call::Munmap | Call::Mremap).then(|| Reach::of(&enter, result, None).takes)
     }
 
-    pub(super) fn enter(&self, event: EventIndex) -> Option<CallEnter> {
-        match self.trace.events[event as usize].kind {
-            EventKind::CallEnter(enter) => Some(enter),
-            _ => None,
-        }
+    /// Returns the call that begins at an event and what it returned, 0 if it never did.
+    pub(super) fn call(&self, event: EventIndex) -> Option<(CallEnter, i64)> {
+        let (enter, result) = self.windows.call_at(self.trace, event)?;
+        Some((enter, result.unwrap_or_default()))
     }
 
     /// Returns the moment that suits the other threads' events in the window, as far as one moment can.
@@ -439,7 +447,7 @@ impl<'a> Scout<'a> {
         let thread = self.thread(window.start);
         let is_regiven = |exit: EventIndex| {
             let Some(&enter) = self.windows.enter_of.get(&exit) else { return false };
-            let Some((enter, result)) = self.enter(enter).zip(self.windows.calls[&enter].result) else { return false };
+            let Some((enter, result)) = self.call(enter) else { return false };
             let gives = Reach::of(&enter, result, None).gives;
             gives.start < reach.takes.end && reach.takes.start < gives.end
         };

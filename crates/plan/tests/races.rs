@@ -626,3 +626,54 @@ fn a_lock_that_meets_advice_leaves_open_what_was_dropped() {
     assert_eq!(fault(true), Some(Class::Ambiguous));
     assert_eq!(fault(false), Some(Class::Populated));
 }
+
+#[test]
+fn memory_that_comes_and_goes_under_other_names_has_an_order_too() {
+    // Thread 0's detaching has begun when thread 1 gets the same address.
+    let memory = "/SYSV00000000 (deleted)";
+    let calls = [(Call::Shmat, Call::Shmdt, memory), (Call::IoSetup, Call::IoDestroy, "/[aio] (deleted)")];
+    for (attach, detach, name) in calls {
+        let mut story = Story::new(2);
+        let file = Some(story.file(name));
+        let told = Mapped { start: HEAP, len_bytes: PAGE, file_offset: 0, prot: 3, flags: 1, file };
+        let result = if attach == Call::Shmat { HEAP as i64 } else { 0 };
+        let take = |story: &mut Story, thread: u32| {
+            story.enter(thread, attach, [0; 6]);
+            story.push(thread, EventKind::Mapped(told));
+            story.exit(thread, attach, result);
+        };
+        story.spawn(0, 1);
+        take(&mut story, 0);
+        story.enter(0, detach, [HEAP, 0, 0, 0, 0, 0]);
+        take(&mut story, 1);
+        let inside = story.fault(1, HEAP, WRITE);
+        story.exit(0, detach, 0);
+        let behind = story.fault(1, HEAP, READ | Fault::PRESENT);
+        let plan = planned(&story.done());
+        for fault in [inside, behind] {
+            assert_eq!(touch(&plan, fault).outcome, Outcome::Done, "{}", detach.name());
+        }
+        assert_eq!(plan.totals.skipped.len(), 0);
+    }
+}
+
+#[test]
+fn a_forks_own_descriptor_is_stored_behind_the_copying() {
+    const KERNELS_STORE: u32 = Fault::WRITE;
+    for (flags, expected) in [(CloneTask::PIDFD, (Some(Class::Ambiguous), false)), (0, (None, true))] {
+        let mut story = Story::new(2);
+        story.trace.threads[1].pid = 2;
+        story.map(0, HEAP, 4);
+        story.fault(0, HEAP + PAGE, WRITE);
+        story.fault(0, HEAP, KERNELS_STORE);
+        story.clone_task(0, 1, flags);
+        let childs = story.fault(1, HEAP, WRITE);
+        let (class, is_strict) = class(&story, childs);
+        let plan = planned(&story.done());
+        let is_surprise = plan.surprises.contains(&childs);
+        assert_eq!((class, is_strict), expected, "{flags:#x}");
+        assert_eq!(is_surprise, flags == 0, "{flags:#x}");
+        let other = touch(&plan, childs);
+        assert_eq!(other.outcome, Outcome::Done);
+    }
+}

@@ -1,4 +1,5 @@
-//! Faults that something unseen may explain: keys, files that are cut, a `userfaultfd` or `io_uring` of the process.
+//! Faults that something unseen may explain: keys, files that are cut, a `userfaultfd` or `io_uring` of the process, pages
+//! that the kernel pins.
 
 mod support;
 
@@ -40,19 +41,34 @@ fn where_a_key_may_forbid_an_access_nothing_is_certain() {
 }
 
 #[test]
-fn memory_that_may_be_executed_alone_has_a_key_where_faults_tell_of_any() {
-    let mut story = Story::new(1);
-    story.map(0, HEAP, 2);
-    story.fault(0, HEAP, WRITE);
-    story.protect(0, HEAP, 1, 4);
-    let load = story.fault(0, HEAP, READ | Fault::PRESENT);
-    assert_eq!(seen(&story, [load]).0, [None]);
-    story.fault(0, HEAP + PAGE, BY_KEY);
-    assert_eq!(seen(&story, [load]).0, [Some(Class::Ambiguous)]);
+fn memory_that_may_be_executed_alone_has_a_key() {
+    let load_with = |rights: u64| {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 2);
+        story.fault(0, HEAP, WRITE);
+        story.protect(0, HEAP, 1, rights);
+        let load = story.fault(0, HEAP, READ | Fault::PRESENT);
+        class(&story, load)
+    };
+    assert_eq!(load_with(4), (Some(Class::Ambiguous), false));
+    assert_eq!(load_with(0), (None, true), "memory without rights has none");
 }
 
 #[test]
 fn private_copies_of_a_file_go_when_it_is_cut() {
+    const TRUNCATE: u64 = 0o1000;
+    const COLLAPSE: u64 = 8;
+    let calls = [
+        (Call::Ftruncate, [3, PAGE, 0, 0, 0, 0]),
+        (Call::Creat, [0; 6]),
+        (Call::Open, [0, TRUNCATE, 0, 0, 0, 0]),
+        (Call::Openat, [0, 0, TRUNCATE, 0, 0, 0]),
+        (Call::Fallocate, [3, COLLAPSE, 0, PAGE, 0, 0]),
+    ];
+    calls.into_iter().for_each(|(call, args)| copies_go_when_it_is_cut_by(call, args));
+}
+
+fn copies_go_when_it_is_cut_by(call: Call, args: [u64; 6]) {
     let mut story = Story::new(1);
     let file = story.file("/tmp/x");
     story.map_file(0, HEAP, 4, 3, file);
@@ -62,7 +78,7 @@ fn private_copies_of_a_file_go_when_it_is_cut() {
         story.fault(0, HEAP + page * PAGE, WRITE);
     }
     let before = story.fault(0, HEAP, WRITE);
-    story.call(0, Call::Ftruncate, [3, PAGE, 0, 0, 0, 0], 0);
+    story.call(0, call, args, 0);
     let [load, store, other] = [
         story.fault(0, HEAP + PAGE, READ),
         story.fault(0, HEAP + PAGE, WRITE_PRESENT),
@@ -84,18 +100,44 @@ fn private_copies_of_a_file_go_when_it_is_cut() {
 
 #[test]
 fn a_process_that_lets_others_change_its_memory_explains_what_nothing_else_does() {
-    for call in [Call::Userfaultfd, Call::IoUringSetup] {
+    const DIRECT: u64 = 0o40000;
+    let opening = [(Call::Open, [0, DIRECT, 0, 0, 0, 0]), (Call::Openat, [0, 0, DIRECT, 0, 0, 0])];
+    let others = [Call::Userfaultfd, Call::IoUringSetup, Call::Vmsplice].map(|call| (call, [0; 6]));
+    let dropping = (Call::ProcessMadvise, [3, 0, 1, 4, 0, 0]);
+    for (call, args) in opening.into_iter().chain(others).chain([dropping]) {
         let mut story = Story::new(1);
         story.map(0, HEAP, 4);
         let first = story.fault(0, HEAP, WRITE);
-        story.call(0, call, [0; 6], -1);
+        story.call(0, call, args, -1);
         let refused = story.fault(0, HEAP, WRITE);
-        story.call(0, call, [0; 6], 3);
+        story.call(0, call, args, 3);
         let as_ever = story.fault(0, HEAP + PAGE, WRITE);
         let (gone, then) = (story.fault(0, HEAP + PAGE, READ), story.fault(0, HEAP + PAGE, WRITE_PRESENT));
         let (classes, surprises) = seen(&story, [first, refused, as_ever, gone, then]);
         let ambiguous = Some(Class::Ambiguous);
         assert_eq!(classes, [None, None, None, ambiguous, ambiguous], "{}", call.name());
         assert_eq!(surprises, [refused], "{}", call.name());
+    }
+}
+
+#[test]
+fn a_process_that_another_reads_may_have_got_pages() {
+    for call in [Call::ProcessVmReadv, Call::ProcessVmWritev] {
+        let mut story = Story::new(3);
+        story.trace.threads[2].pid = 2;
+        // A fork before would explain as much.
+        story.clone_task(0, 2, CloneTask::VM | CloneTask::VFORK);
+        story.push(2, EventKind::Exec);
+        story.map(2, HEAP, 4);
+        story.map(0, HEAP, 4);
+        story.spawn(0, 1);
+        let before = story.fault(1, HEAP, WRITE_PRESENT);
+        story.call(2, call, [1, 0, 0, 0, 0, 0], 4096);
+        let after = [0, 1].map(|thread| story.fault(thread, HEAP + (1 + u64::from(thread)) * PAGE, WRITE_PRESENT));
+        let reader = story.fault(2, HEAP + 3 * PAGE, WRITE_PRESENT);
+        let populated = Some(Class::Populated);
+        let (classes, surprises) = seen(&story, [after[0], after[1]]);
+        assert_eq!(classes, [populated; 2], "{}", call.name());
+        assert_eq!(surprises, [before, reader], "{}", call.name());
     }
 }

@@ -284,3 +284,73 @@ fn huge_pages_that_the_host_lacks_are_its_own_affair() {
         assert_eq!(verdict_on(&story, Call::Mmap), expected, "flags {flags:#x}");
     }
 }
+
+#[test]
+fn a_stack_beyond_its_limit_grows_where_the_kernel_tells_of_it() {
+    const GROWS_DOWN: u64 = 0x122;
+    let (limit, end) = (8 << 20, HEAP + 4 * PAGE);
+    for (below, is_told, expected) in
+        [(limit, true, Outcome::Done), (limit, false, Outcome::Refused), (64 * PAGE, false, Outcome::Done)]
+    {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, READ_WRITE, GROWS_DOWN, u64::MAX, 0], HEAP as i64);
+        let fault = story.fault(0, HEAP - below, support::WRITE);
+        if is_told {
+            story.push(0, told(HEAP - below, 4 + below / PAGE));
+        }
+        let plan = planned(&story.done());
+        assert_eq!(touch(&plan, fault).outcome, expected, "{below} bytes below, told: {is_told}");
+        let grown = if expected == Outcome::Done { end - (HEAP - below) } else { 0 };
+        assert_eq!(plan.stack_bytes, grown, "{below} bytes below, told: {is_told}");
+    }
+}
+
+#[test]
+fn calls_that_a_seal_stops_have_changed_what_lies_before() {
+    const NOT_PERMITTED: i64 = -1;
+    let sealed_at = |page: u64, rights: u64| {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        story.protect(0, HEAP + page * PAGE, 1, rights);
+        story.call(0, Call::Mseal, [HEAP + page * PAGE, PAGE, 0, 0, 0, 0], 0);
+        story
+    };
+    for (page, expected) in [(2, Verdict::Compared(0)), (0, Verdict::Imposed(Reason::Limit))] {
+        let mut story = sealed_at(page, READ);
+        story.call(0, Call::Mprotect, [HEAP, 4 * PAGE, 0, 0, 0, 0], NOT_PERMITTED);
+        let (before, behind) = (story.fault(0, HEAP, support::READ), story.fault(0, HEAP + 3 * PAGE, support::READ));
+        let plan = planned(&story.done());
+        let call = plan.calls.iter().rfind(|plan| plan.call == Some(Call::Mprotect)).expect("it was called");
+        assert_eq!(call.verdict, expected, "page {page}");
+        let is_barred = if page == 0 { Outcome::Done } else { Outcome::Refused };
+        assert_eq!([before, behind].map(|event| touch(&plan, event).outcome), [is_barred, Outcome::Done]);
+    }
+    // Whoever may store may as well drop.
+    for (rights, expected) in [(READ, Verdict::Compared(0)), (READ_WRITE, Verdict::Imposed(Reason::Device))] {
+        let mut story = sealed_at(2, rights);
+        story.call(0, Call::Madvise, [HEAP, 4 * PAGE, DONT_NEED, 0, 0, 0], NOT_PERMITTED);
+        assert_eq!(verdict_on(&story, Call::Madvise), expected, "rights {rights}");
+    }
+}
+
+#[test]
+fn remap_file_pages_fills_what_it_maps_unless_it_is_asked_not_to() {
+    const SHARED: u64 = 1;
+    const NONBLOCK: u64 = 0x1_0000;
+    for (asked, expected) in [(0, true), (NONBLOCK, false)] {
+        let mut story = Story::new(1);
+        let file = story.file("/home/x");
+        story.enter(0, Call::Mmap, [0, 4 * PAGE, READ_WRITE, SHARED, 3, 0]);
+        let len_bytes = 4 * PAGE;
+        story.push(
+            0,
+            EventKind::Mapped(Mapped { start: HEAP, len_bytes, file_offset: 0, prot: 3, flags: 1, file: Some(file) }),
+        );
+        story.exit(0, Call::Mmap, HEAP as i64);
+        story.call(0, Call::RemapFilePages, [HEAP, PAGE, 0, 2, asked, 0], 0);
+        let store = story.fault(0, HEAP, support::WRITE_PRESENT);
+        let plan = planned(&story.done());
+        assert_eq!(plan.surprises.is_empty(), expected, "asked for {asked:#x}");
+        assert_eq!(touch(&plan, store).class, None);
+    }
+}

@@ -23,7 +23,8 @@ pub(super) fn limits(recorded: &faultless_trace::Limits, plan: &Plan) -> Limits 
         max_map_count: u64::MAX,
         mmap_min_addr: lowest.min(plan.lowest_mapped),
         address_space_bytes: u64::MAX,
-        stack_bytes: recorded.stack_bytes.unwrap_or(u64::MAX),
+        // A program may raise it.
+        stack_bytes: recorded.stack_bytes.unwrap_or(u64::MAX).max(plan.stack_bytes),
         placement: PlacementPolicy::Linux,
         // As the kernel's: after a fork each page's next store faults.
         shared_table_bytes: u64::MAX,

@@ -64,6 +64,12 @@ calls! {
     Clone = 27, "clone", 0;
     Userfaultfd = 28, "userfaultfd", 1;
     IoUringSetup = 29, "io_uring_setup", 2;
+    Open = 30, "open", 3;
+    Openat = 31, "openat", 4;
+    Creat = 32, "creat", 2;
+    Vmsplice = 33, "vmsplice", 4;
+    ProcessVmReadv = 34, "process_vm_readv", 6;
+    ProcessVmWritev = 35, "process_vm_writev", 6;
 }
 
 impl Call {

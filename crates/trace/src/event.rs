@@ -208,6 +208,8 @@ pub struct CloneTask {
 impl CloneTask {
     /// `CLONE_VM`: the child shares the address space; otherwise it gets a copy.
     pub const VM: u64 = 0x100;
+    /// `CLONE_PIDFD`: the kernel stores the number of a descriptor for the child into the parent's memory.
+    pub const PIDFD: u64 = 0x1000;
     /// `CLONE_VFORK`: the parent sleeps until the child calls exec or ends.
     pub const VFORK: u64 = 0x4000;
     /// `CLONE_THREAD`: the child is a thread of the same process.
