@@ -280,8 +280,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Follows whose memory another process reaches into: the caller's (`PTRACE_TRACEME`), the thread's that it names, or
-    /// the process's.
+    /// Follows whose memory another process reaches into: the caller's (`PTRACE_TRACEME`), or that of the thread or
+    /// process that it names.
     fn note_tracing(&mut self, place: EventIndex, enter: &CallEnter, result: Option<i64>) {
         const TRACEME: u64 = 0;
         let reaches = matches!(enter.call, Call::Ptrace | Call::ProcessVmReadv | Call::ProcessVmWritev);

@@ -1,5 +1,5 @@
-//! Faults that something unseen may explain: keys, files that are cut, a `userfaultfd` or `io_uring` of the process, pages
-//! that the kernel pins.
+//! Faults that something unseen may explain: keys, files that are cut, a `userfaultfd` or `io_uring` of the process,
+//! pages that the kernel pins.
 
 mod support;
 
