@@ -4,13 +4,11 @@
 //! Whatever asks when a call came, or beside which others, sees `mmap` and `munmap` alone. What such a call is executed
 //! as, and what its result is compared with, [`super::decode`] says.
 
-use faultless_abi::{MapFlags, Prot};
+use faultless_abi::{Errno, MapFlags, Prot};
 use faultless_trace::{Call, CallEnter, EventKind, Mapped, Trace};
 use rustc_hash::FxHashMap;
 
-use super::decode::is_error;
 use super::ids::EventIndex;
-use super::windows::Window;
 
 /// The flag of `shmat` that lets it take the place of what is there.
 const SHM_REMAP: u64 = 0o40000;
@@ -18,15 +16,17 @@ const SHM_REMAP: u64 = 0o40000;
 /// By enter's event: the call as it is likened, and what that returned.
 pub type Likened = FxHashMap<EventIndex, (CallEnter, i64)>;
 
-/// Finds such calls among those of a trace.
-pub fn likened(trace: &Trace, windows: &FxHashMap<EventIndex, Window>) -> Likened {
+/// Finds such calls among those of a trace. `end_of` says of a call what it returned, and which event inside it told of
+/// a mapping.
+pub fn likened(trace: &Trace, end_of: impl Fn(EventIndex) -> (Option<i64>, Option<EventIndex>)) -> Likened {
     let mut likened = Likened::default();
     let areas = trace.snapshot.spaces.iter().flat_map(|space| &space.areas);
     let mut len_at: FxHashMap<u64, u64> = areas.map(|area| (area.start, area.end - area.start)).collect();
     for (place, event) in (0..).zip(&trace.events) {
         let EventKind::CallEnter(enter) = event.kind else { continue };
-        let Some(result) = windows[&place].result.filter(|&result| !is_error(result)) else { continue };
-        let told = windows[&place].mapped.and_then(|event| match trace.events[event as usize].kind {
+        let (result, told) = end_of(place);
+        let Some(result) = result.filter(|&result| Errno::of_result(result).is_none()) else { continue };
+        let told = told.and_then(|event| match trace.events[event as usize].kind {
             EventKind::Mapped(mapped) => Some(mapped),
             _ => None,
         });

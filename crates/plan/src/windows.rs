@@ -113,7 +113,7 @@ impl Windows {
     pub fn of(trace: &Trace, space_users: &SpaceUsers, races: &Races<'_>) -> Self {
         let mut windows = Self::default();
         windows.pair(trace);
-        windows.likened = likened(trace, &windows.calls);
+        windows.likened = likened(trace, |enter| (windows.calls[&enter].result, windows.calls[&enter].mapped));
         let decided = Scout::new(trace, space_users, &windows).decide_all(races);
         let (mut uncertain, mut beside_calls) = (Bits::default(), RangesByEvent::default());
         for Decided { window, uncertain: others, touched } in decided {

@@ -2,47 +2,11 @@
  * for a pipe, those that another process reads, files that opening cuts, or that are collapsed, under private copies;
  * advice by process_madvise. Each in a child; what the machine lacks is passed over. */
 #define _GNU_SOURCE
+#include "pages.h"
 #include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-enum { PAGE = 4096, PAGES = 64, LEN = PAGES * PAGE };
-
-static sigjmp_buf back;
-
-static void go_back(int signal)
-{
-    siglongjmp(back, signal);
-}
-
-static void use(volatile char *memory, int page, int stores)
-{
-    if (sigsetjmp(back, 1) == 0) {
-        if (stores)
-            memory[page * PAGE] = 1;
-        else
-            (void)memory[page * PAGE];
-    }
-}
-
-static void use_all(volatile char *memory, int stores)
-{
-    for (int page = 0; page < PAGES; page++)
-        use(memory, page, stores);
-}
-
-static char *map(void)
-{
-    return mmap(0, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
 
 static void write_directly(void)
 {
@@ -78,28 +42,24 @@ static void splice_pages(void)
     use_all(memory, 1);
 }
 
-static void let_others_read(void)
+/* Lets a child read the caller's memory, or write it. */
+static void let_a_child(int number)
 {
     char *memory = map();
-    pid_t reader = fork();
-    if (reader == 0) {
-        char *copy = map();
-        struct iovec here = {copy, LEN}, there = {memory, LEN};
-        process_vm_readv(getppid(), &here, 1, &there, 1, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct iovec here = {map(), LEN}, there = {memory, LEN};
+        syscall(number, getppid(), &here, 1, &there, 1, 0);
         _exit(0);
     }
-    waitpid(reader, 0, 0);
+    waitpid(child, 0, 0);
     use_all(memory, 1);
-    char *written = map();
-    pid_t writer = fork();
-    if (writer == 0) {
-        char *copy = map();
-        struct iovec here = {copy, LEN}, there = {written, LEN};
-        process_vm_writev(getppid(), &here, 1, &there, 1, 0);
-        _exit(0);
-    }
-    waitpid(writer, 0, 0);
-    use_all(written, 1);
+}
+
+static void let_others_read(void)
+{
+    let_a_child(SYS_process_vm_readv);
+    let_a_child(SYS_process_vm_writev);
 }
 
 static void cut_by_opening(void)
@@ -154,16 +114,7 @@ static void advise_itself(void)
 
 int main(void)
 {
-    signal(SIGBUS, go_back);
-    signal(SIGSEGV, go_back);
-    void (*const works[])(void) = {write_directly, splice_pages, let_others_read, cut_by_opening, collapse, advise_itself};
-    for (unsigned n = 0; n < sizeof works / sizeof *works; n++) {
-        pid_t child = fork();
-        if (child == 0) {
-            works[n]();
-            _exit(0);
-        }
-        waitpid(child, 0, 0);
-    }
+    void (*const parts[])(void) = {write_directly, splice_pages, let_others_read, cut_by_opening, collapse, advise_itself};
+    run_each(parts, 6);
     return 0;
 }

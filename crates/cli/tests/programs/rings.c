@@ -1,21 +1,9 @@
 /* A ring for asynchronous I/O that is loaded and then stored to, and a file's pages that are mapped in another order. */
 #define _GNU_SOURCE
+#include "pages.h"
 #include <linux/aio_abi.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-enum { PAGE = 4096, PAGES = 32, LEN = PAGES * PAGE };
-
-static void use_all(volatile char *memory, int stores)
-{
-    for (int page = 0; page < PAGES; page++)
-        if (stores)
-            memory[page * PAGE] = 1;
-        else
-            (void)memory[page * PAGE];
-}
 
 int main(void)
 {

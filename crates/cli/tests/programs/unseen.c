@@ -2,19 +2,15 @@
  * memory that may be executed alone, pages that a userfaultfd moves, fills or protects, advice by io_uring. Each in a
  * child; what the machine lacks is passed over. */
 #define _GNU_SOURCE
+#include "pages.h"
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <linux/userfaultfd.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #ifndef UFFDIO_MOVE
 struct uffdio_move {
@@ -23,37 +19,6 @@ struct uffdio_move {
 };
 #define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
 #endif
-
-enum { PAGE = 4096, PAGES = 64, LEN = PAGES * PAGE };
-
-static sigjmp_buf back;
-
-static void go_back(int signal)
-{
-    siglongjmp(back, signal);
-}
-
-/* Stores to a page, or loads of it; what is refused is passed over. */
-static void use(volatile char *memory, int page, int stores)
-{
-    if (sigsetjmp(back, 1) == 0) {
-        if (stores)
-            memory[page * PAGE] = 1;
-        else
-            (void)memory[page * PAGE];
-    }
-}
-
-static void use_all(volatile char *memory, int stores)
-{
-    for (int page = 0; page < PAGES; page++)
-        use(memory, page, stores);
-}
-
-static char *map(void)
-{
-    return mmap(0, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
 
 static void cut(void)
 {
@@ -162,16 +127,6 @@ static void ring(void)
 int main(void)
 {
     void (*const parts[])(void) = {cut, keys, userfault, ring};
-    signal(SIGSEGV, go_back);
-    signal(SIGBUS, go_back);
-    for (int part = 0; part < 4; part++) {
-        pid_t child = fork();
-        if (child == 0) {
-            parts[part]();
-            _exit(0);
-        }
-        if (child > 0)
-            waitpid(child, 0, 0);
-    }
+    run_each(parts, 4);
     return 0;
 }
