@@ -45,6 +45,9 @@ pub type Answer = Result<u64, Errno>;
 ///         152 => calls.munlockall(),
 ///         216 => calls.remap_file_pages([r[0], r[1], r[2], r[3], r[4]]),
 ///         325 => calls.mlock2(r[0], r[1], r[2]),
+///         329 => calls.pkey_mprotect(r[0], r[1], r[2], r[3]),
+///         330 => calls.pkey_alloc(r[0], r[1]),
+///         331 => calls.pkey_free(r[0]),
 ///         462 => calls.mseal(r[0], r[1], r[2]),
 ///         _ => Err(Errno::ENOSYS),
 ///     }
@@ -100,6 +103,26 @@ impl<'a, P: System, D: Design<P>> Calls<'a, P, D> {
     /// mprotect(2).
     pub fn mprotect(&self, start: u64, len: u64, prot: u64) -> Answer {
         done(ProtectRequest::decode(start, len, prot)?.apply(self.space))
+    }
+
+    /// pkey_mprotect(2), on a machine without protection keys: any but -1, which is none, is one that nobody has.
+    pub fn pkey_mprotect(&self, start: u64, len: u64, prot: u64, key: u64) -> Answer {
+        const NO_KEY: u32 = u32::MAX;
+        match ProtectRequest::decode(start, len, prot)? {
+            ProtectRequest::Nothing => Ok(0),
+            request if int(key) == NO_KEY => done(request.apply(self.space)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// pkey_alloc(2), on a machine without protection keys: Linux gives none, and says EINVAL whatever is asked for.
+    pub fn pkey_alloc(&self, _flags: u64, _rights: u64) -> Answer {
+        Err(Errno::EINVAL)
+    }
+
+    /// pkey_free(2), on a machine without protection keys: nobody has any.
+    pub fn pkey_free(&self, _key: u64) -> Answer {
+        Err(Errno::EINVAL)
     }
 
     /// mremap(2): old address, old length, new length, flags, new address.

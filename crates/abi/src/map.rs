@@ -25,9 +25,8 @@ pub fn map_request<'a, P: System>(
     if !is_anonymous && file.is_none() {
         return Err(Errno::EBADF);
     }
-    // A file of huge pages would allow it.
-    if file.is_some() && flags.contains(MapFlags::HUGETLB) {
-        return Err(Errno::EINVAL);
+    if flags.contains(MapFlags::HUGETLB) {
+        return Err(without_huge_pages(start, len, flags, file.is_some()));
     }
     if let Some(errno) = misplaced(start, len, flags) {
         return Err(errno);
@@ -44,6 +43,24 @@ pub fn map_request<'a, P: System>(
         backing: backing(kind, file, offset),
         populate: if flags.populates() { Populate::Now } else { Populate::OnFault },
     })
+}
+
+/// Returns the error of a mapping of huge pages where there are none. A file of huge pages would allow it.
+fn without_huge_pages(start: u64, len: u64, flags: MapFlags, has_file: bool) -> Errno {
+    const USUAL_BITS: u64 = 21;
+    // `MAP_HUGE_SHIFT`, `MAP_HUGE_MASK`.
+    let asked = flags.bits() >> 26 & 0x3f;
+    let bits = if asked == 0 { USUAL_BITS } else { asked };
+    let is_size = matches!(bits, USUAL_BITS | 30);
+    let is_aligned = |size: u64| !flags.is_fixed() || start.is_multiple_of(size);
+    // As behind any file.
+    let is_stack = flags.contains(MapFlags::GROWSDOWN);
+    match () {
+        () if is_stack || has_file || !is_size || len == 0 || !is_aligned(1 << bits) || anonymous(flags).is_err() => {
+            Errno::EINVAL
+        }
+        () => Errno::ENOMEM,
+    }
 }
 
 /// Returns the error of an address that can't be one.

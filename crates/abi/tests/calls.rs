@@ -19,12 +19,15 @@ const LOW_2G: u64 = 0x40;
 
 /// Runs `test` on a fresh space.
 fn with_space(test: impl FnOnce(&Vm<Native, Design>, &Space<Native, Design>)) {
+    with_limits(Limits { lock_bytes: 64 * PAGE, ..Limits::default() }, test);
+}
+
+fn with_limits(limits: Limits, test: impl FnOnce(&Vm<Native, Design>, &Space<Native, Design>)) {
     let region = HostRegion::reserve(16 << 20).expect("address space");
     Machine::new(1).attach(|| {
         // SAFETY: the region is fresh, so zero, used by this memory alone, and outlives the instance.
         let memory = unsafe { Memory::new(region.base(), region.len_bytes(), 1, Options::default()) };
         let vm = Vm::<Native, Design>::new(memory.expect("memory")).expect("an instance");
-        let limits = Limits { lock_bytes: 64 * PAGE, ..Limits::default() };
         let space = vm.create_space(limits).expect("a space");
         test(&vm, &space);
     });
@@ -46,6 +49,22 @@ fn low_mappings_go_up_from_one_gibibyte() {
         assert_eq!(map(space, 0, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_0000));
         assert_eq!(map(space, 0, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_2000));
         assert_eq!(map(space, 0x800, 2 * PAGE, PRIVATE | LOW_2G), Ok(0x4000_4000), "a hint in page 0 is none");
+    });
+}
+
+#[test]
+fn a_low_mapping_begins_where_a_huge_page_could() {
+    with_space(|_, space| {
+        let huge = 2 << 20;
+        assert_eq!(
+            map(space, 0, huge, PRIVATE | LOW_2G),
+            Ok(0x4020_0000),
+            "the upper end of the padding, as elsewhere"
+        );
+        assert_eq!(map(space, 0, huge, PRIVATE | LOW_2G), Ok(0x4060_0000));
+        assert_eq!(map(space, 0x800, huge, PRIVATE | LOW_2G), Ok(0x40a0_0000), "a hint in page 0 is none");
+        assert_eq!(map(space, 0, huge + PAGE, PRIVATE | LOW_2G), Ok(0x40c0_0000), "no whole number of huge pages");
+        assert_eq!(map(space, 0, 0x3f00_0000, PRIVATE | LOW_2G), Ok(0x40e0_1000), "no room for the padding");
     });
 }
 
@@ -225,6 +244,76 @@ fn an_ordinary_file_has_no_huge_pages() {
         assert_eq!(calls.mmap([0, PAGE, 3, 2 | huge, 3, 0], None), Err(Errno::EBADF));
         assert_eq!(calls.mmap([0, 0, 3, 2 | huge | FIXED, 3, 0], file()), Err(Errno::EINVAL));
     });
+}
+
+/// What Linux 6.18 answered on a machine whose pool of huge pages is empty.
+#[test]
+fn there_are_no_huge_pages() {
+    with_space(|_, space| {
+        let (calls, huge) = (Calls::new(space), 0x4_0000);
+        let (shared, private, droppable, grows) = (0x21, 0x22, 0x28, 0x122);
+        let size = |bits: u64| bits << 26;
+        let (place, beside) = (0x1000_0000_0000, 0x1000_0000_1000);
+        let cases = [
+            (0, PAGE, private, Errno::ENOMEM),
+            (0, PAGE, shared, Errno::ENOMEM),
+            (0, PAGE, private | size(21), Errno::ENOMEM),
+            (0, PAGE, private | size(30), Errno::ENOMEM),
+            (0, 1 << 48, private, Errno::ENOMEM),
+            (place, PAGE, private | FIXED, Errno::ENOMEM),
+            (0, PAGE, private | size(20), Errno::EINVAL),
+            (0, PAGE, private | size(63), Errno::EINVAL),
+            (0, 0, private, Errno::EINVAL),
+            (0, PAGE, 0x20, Errno::EINVAL),
+            (0, PAGE, grows, Errno::EINVAL),
+            (0, PAGE, droppable, Errno::EINVAL),
+            (beside, PAGE, private | FIXED, Errno::EINVAL),
+        ];
+        for (start, len, flags, expected) in cases {
+            let answer = calls.mmap([start, len, 3, flags | huge, u64::MAX, 0], None);
+            assert_eq!(answer, Err(expected), "{start:#x} {len:#x} {flags:#x}");
+        }
+    });
+}
+
+#[test]
+fn there_are_no_protection_keys() {
+    with_space(|_, space| {
+        let calls = Calls::new(space);
+        let none = u64::from(u32::MAX);
+        let at = calls.mmap([0, PAGE, 3, 0x22, u64::MAX, 0], None).expect("room");
+        assert_eq!(calls.pkey_mprotect(at, PAGE, 1, none), Ok(0));
+        assert_eq!(calls.pkey_mprotect(at, PAGE, 1, u64::MAX), Ok(0), "an int");
+        assert_eq!(calls.pkey_mprotect(at, PAGE, 1, 0), Err(Errno::EINVAL));
+        assert_eq!(calls.pkey_mprotect(at, 0, 1, 7), Ok(0), "nothing is looked at");
+        assert_eq!(calls.pkey_mprotect(at + PAGE, PAGE, 1, none), Err(Errno::ENOMEM));
+        assert_eq!(calls.pkey_alloc(0, 0), Err(Errno::EINVAL));
+        assert_eq!(calls.pkey_free(0), Err(Errno::EINVAL));
+    });
+}
+
+/// RLIMIT_DATA of 0: Linux's exception for Valgrind, which brk does not know.
+#[test]
+fn a_limit_of_no_data_holds_the_heap_alone() {
+    let limits = |data_bytes, most_data_bytes| Limits { data_bytes, most_data_bytes, ..Limits::default() };
+    let map = [0, 2 * PAGE, 3, 0x22, u64::MAX, 0];
+    for (limits, expected) in [
+        (limits(0, u64::MAX), true),
+        (limits(0, 2 * PAGE), true),
+        (limits(0, PAGE), false),
+        (limits(PAGE - 1, u64::MAX), false),
+    ] {
+        with_limits(limits, |_, space| {
+            let calls = Calls::new(space);
+            let at = calls.mmap(map, None);
+            assert_eq!(at.is_ok(), expected, "{limits:?}");
+            if let Ok(at) = at {
+                assert_eq!(calls.mremap([at, 2 * PAGE, 4 * PAGE, 1, 0]).is_ok(), limits.most_data_bytes == u64::MAX);
+            }
+            let end = calls.brk(0).expect("an address");
+            assert_eq!(calls.brk(end + PAGE), Ok(end), "it stays");
+        });
+    }
 }
 
 #[test]

@@ -109,6 +109,7 @@ mod tests {
             prot: Prot::from_bits_retain(prot),
             flags: MapFlags::from_bits_retain(flags),
             backing: regions::Backing::Anonymous,
+            is_locked_on_fault: false,
         };
         assert!(filling.covers(&mapping(8192, 3, 0x22)));
         assert!(!filling.covers(&mapping(4096, 3, 0x22)), "too short");

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use faultless_abi::{MapFlags, Prot};
+use faultless_abi::{Errno, MapFlags, Prot};
 use faultless_trace::{Call, CallEnter, EventKind, Mapped, Thread, ThreadIndex};
-use faultless_vm::LockAll;
+use faultless_vm::{LockAll, PageLock};
 
 use super::build::Builder;
 use super::contests::ranges_of;
@@ -17,7 +17,7 @@ use super::ids::{EventIndex, NONE, ObjectIndex, SpaceIndex};
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
 use super::regions::{Backing, PAGE, Region, Sharing, Traits, page_ceil};
 use super::space_users::UserChange;
-use super::windows::span;
+use super::windows::{fills, span};
 use super::{Action, CallPlan, ObjectPlan};
 
 /// Linux's `max_map_count`, where the trace does not tell.
@@ -115,7 +115,7 @@ impl Builder<'_> {
         let mapped = told.filter(|mapped| tells(mapped, &enter, result));
         let object = self.object_behind(&enter, mapped.as_ref());
         let state = &self.spaces[space as usize];
-        let (regions, program_break, locks_future) = (&state.regions, state.program_break, state.locks_future);
+        let (regions, program_break, future_lock) = (&state.regions, state.program_break, state.future_lock);
         let is_break_rounded = state.is_break_rounded;
         let first_guard = match enter.call {
             Call::Madvise | Call::Mlock | Call::Mlock2 if is_refused => {
@@ -134,7 +134,7 @@ impl Builder<'_> {
             object,
             regions,
             meets_guard: first_guard.is_some(),
-            locks_future,
+            future_lock,
             program_break,
             is_break_rounded,
             max_areas,
@@ -147,8 +147,20 @@ impl Builder<'_> {
             let sealed = span(enter.args[0], enter.args[1]);
             self.spaces[space as usize].regions.change(sealed, |region| region.traits |= Traits::SEALED);
         }
+        self.note_cut_short(space, &enter, result);
         self.note_tracing(place, &enter, result);
         decoded
+    }
+
+    /// Filling that ended behind a file's end has made some of the pages before, nobody knows which.
+    fn note_cut_short(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>) {
+        let [start, len, advice, ..] = enter.args;
+        if enter.call == Call::Madvise && fills(advice) && result == Some(Errno::EFAULT.raw()) {
+            let may_fill = |region: &mut Region| {
+                region.traits |= if region.backing == Backing::Anonymous { Traits::empty() } else { Traits::FILLED };
+            };
+            self.spaces[space as usize].regions.change(span(start, len), may_fill);
+        }
     }
 
     fn mapped_at(&self, event: EventIndex) -> Option<Mapped> {
@@ -269,13 +281,14 @@ impl Builder<'_> {
     }
 
     fn note_locks(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>) {
-        let locks_future = &mut self.spaces[space as usize].locks_future;
+        let future_lock = &mut self.spaces[space as usize].future_lock;
         match enter.call {
             Call::Mlockall if result == Some(0) => {
                 let what = LockAll::from_bits_truncate(enter.args[0] as u32);
-                *locks_future = what.contains(LockAll::FUTURE) && !what.contains(LockAll::ON_FAULT);
+                let lock = if what.contains(LockAll::ON_FAULT) { PageLock::LockOnFault } else { PageLock::Lock };
+                *future_lock = what.contains(LockAll::FUTURE).then_some(lock);
             }
-            Call::Munlockall => *locks_future = false,
+            Call::Munlockall => *future_lock = None,
             _ => {}
         }
     }
@@ -395,7 +408,7 @@ fn call_of_told(mapped: &Mapped, range: Range<u64>, change: Change, is_stack: bo
     };
     let grows = if is_stack { MapFlags::GROWSDOWN } else { MapFlags::empty() };
     let flags = kind | MapFlags::FIXED | grows;
-    MemoryCall::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing })
+    MemoryCall::Map(Mapping { place: Place::Fixed(range.start), len, prot, flags, backing, is_locked_on_fault: false })
 }
 
 pub(super) fn told_result(memory_call: &MemoryCall) -> i64 {

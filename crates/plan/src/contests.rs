@@ -51,7 +51,7 @@ impl Effect {
             Call::Madvise if fills(enter.args[2]) => Some(Self::Fills),
             Call::Madvise => Some(Self::Asks),
             Call::Mlock | Call::Mlock2 | Call::Munlock => Some(Self::Locks(enter.call != Call::Munlock)),
-            Call::Msync => Some(Self::Asks),
+            Call::Msync | Call::Mincore => Some(Self::Asks),
             _ => None,
         }
     }

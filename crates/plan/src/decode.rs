@@ -4,6 +4,8 @@
 //! Only the recording decides: the call, its arguments and result, what the kernel told of the mapping, and what was
 //! mapped at that moment. Which error depends on what is written down here, error by error.
 
+use std::ops::Range;
+
 use faultless_abi::{Errno, MapFlags, Prot, RemapFlags, advice_of, page_lock_of};
 use faultless_trace::{Call, CallEnter, Mapped};
 use faultless_vm::{Advice, LockAll, PageLock, SyncFlags, USER_END};
@@ -12,7 +14,7 @@ use super::advice::refusing;
 use super::ids::ObjectIndex;
 use super::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
 use super::regions::{Backing, PAGE, Region, Regions, Sharing, Traits, page_ceil};
-use super::windows::{drops, span};
+use super::windows::{fills, span};
 
 /// A call as recorded, with what surrounds it.
 pub struct Recorded<'a> {
@@ -30,8 +32,8 @@ pub struct Recorded<'a> {
     pub regions: &'a Regions,
     /// Whether a refused call would have advised or locked a guarded page.
     pub meets_guard: bool,
-    /// Whether new mappings are locked.
-    pub locks_future: bool,
+    /// How new mappings are locked, if they are.
+    pub future_lock: Option<PageLock>,
     /// The space's break, if it is known.
     pub program_break: Option<u64>,
     /// Whether it is the page boundary at or behind the true one.
@@ -102,7 +104,8 @@ impl Recorded<'_> {
             Call::IoDestroy => self.detach(result),
             Call::MapShadowStack => self.shadow_stack(result),
             Call::RemapFilePages => self.remap_file_pages(result),
-            Call::ProcessMadvise if !drops(self.enter.args[3]) => imposed(Reason::Descriptor),
+            // Of which process, and which pages of it, nobody knows.
+            Call::ProcessMadvise => imposed(Reason::Process),
             call => (MemoryCall::Nothing, Verdict::NotModelled(call.name())),
         }
     }
@@ -123,8 +126,12 @@ impl Recorded<'_> {
         // way.
         let len = if offset.is_multiple_of(PAGE) { len } else { 0 };
         let backing = self.backing(flags, offset);
-        let flags = if self.locks_future { flags | MapFlags::LOCKED } else { flags };
-        (MemoryCall::Map(Mapping { place, len, prot, flags, backing }), Verdict::Compared(result))
+        // What may be dropped is never locked.
+        let lock = self.future_lock.filter(|_| flags & MapFlags::TYPE != MapFlags::DROPPABLE);
+        let flags = if lock == Some(PageLock::Lock) { flags | MapFlags::LOCKED } else { flags };
+        let is_locked_on_fault = lock == Some(PageLock::LockOnFault) && !is_error(result);
+        let mapping = Mapping { place, len, prot, flags, backing, is_locked_on_fault };
+        (MemoryCall::Map(mapping), Verdict::Compared(result))
     }
 
     /// Returns where a new mapping can only be, if the kernel told of one that holds a part of it alone.
@@ -159,6 +166,8 @@ impl Recorded<'_> {
             Some(Errno::EPERM) => imposed(Reason::Limit),
             // Cutting an area in two needs one more.
             Some(Errno::ENOMEM) if self.is_crowded() => imposed(Reason::Limit),
+            // An area that can't be cut there: huge pages, a driver's, the vdso (mm/vma.c, `may_split`).
+            Some(Errno::EINVAL) if self.may_be_uncuttable(start, len) => imposed(Reason::Device),
             _ => (MemoryCall::Unmap { start, len }, Verdict::Compared(result)),
         }
     }
@@ -167,25 +176,40 @@ impl Recorded<'_> {
         let [start, len, prot, ..] = self.enter.args;
         let prot = Prot::from_bits_retain(prot);
         match Errno::of_result(result) {
-            Some(Errno::EACCES) => imposed(Reason::Descriptor),
-            Some(Errno::EPERM) => self.refused_rights(prot),
+            Some(Errno::EACCES) => self.refused_rights(prot, self.told.map(|told| end_of(&told)), Reason::Descriptor),
+            Some(Errno::EPERM) => self.refused_rights(prot, self.first_sealed(start, len), Reason::Limit),
             Some(Errno::ENOMEM) if !self.has_hole(start, len) && self.may_refuse_rights(start, len, prot) => {
                 imposed(Reason::Limit)
             }
-            Some(Errno::EINVAL) if self.enter.call == Call::PkeyMprotect => imposed(Reason::Device),
+            Some(Errno::EINVAL) if self.enter.call == Call::PkeyMprotect || self.may_be_uncuttable(start, len) => {
+                imposed(Reason::Device)
+            }
             _ => (MemoryCall::Protect { start, len, prot }, Verdict::Compared(result)),
         }
     }
 
-    /// Rights are changed up to the first area that is sealed.
-    fn refused_rights(&self, prot: Prot) -> Decoded {
+    /// Rights are changed up to the first area that refuses them. It begins at `end`, or there is memory before it that
+    /// had the rights already.
+    fn refused_rights(&self, prot: Prot, end: Option<u64>, reason: Reason) -> Decoded {
         let [start, len, ..] = self.enter.args;
-        match self.regions.overlapping(span(start, len)).find(|region| region.traits.contains(Traits::SEALED)) {
-            Some(sealed) if sealed.start > start => {
-                (MemoryCall::Protect { start, len: sealed.start - start, prot }, Verdict::Compared(0))
-            }
-            _ => imposed(Reason::Limit),
+        let asked = span(start, len);
+        match end.map(|end| end.min(asked.end)).filter(|&end| end > start) {
+            Some(end) => (MemoryCall::Protect { start, len: end - start, prot }, Verdict::Compared(0)),
+            None => imposed(reason),
         }
+    }
+
+    fn first_sealed(&self, start: u64, len: u64) -> Option<u64> {
+        let mut areas = self.regions.overlapping(span(start, len));
+        areas.find(|region| region.traits.contains(Traits::SEALED)).map(|region| region.start)
+    }
+
+    /// Returns whether a range that is well-formed holds memory that Linux may refuse to cut.
+    fn may_be_uncuttable(&self, start: u64, len: u64) -> bool {
+        let is_odd = |region: &Region| {
+            region.traits.intersects(Traits::HUGE | Traits::SPECIAL) || region.backing != Backing::Anonymous
+        };
+        is_well_formed(start, len) && self.regions.overlapping(span(start, len)).any(is_odd)
     }
 
     /// Returns whether rights may be refused for want of areas, or of memory where a store becomes allowed
@@ -252,9 +276,17 @@ impl Recorded<'_> {
         if self.result == Some(Errno::EFAULT.raw()) && self.meets_guard {
             return (self.advise(len), Verdict::Compared(Errno::EFAULT.raw()));
         }
+        // Filled up to the end of some file, wherever that is.
+        let is_cut_short = self.result == Some(Errno::EFAULT.raw()) && fills(advice);
+        let refusing = if is_cut_short { self.first_object(&span(start, len)) } else { refusing };
         let Some(end) = refusing.filter(|&end| end > start) else { return imposed(Reason::Device) };
         let result = if self.has_hole(start, end - start) { Errno::ENOMEM.raw() } else { 0 };
         (self.advise(end - start), Verdict::Compared(result))
+    }
+
+    fn first_object(&self, range: &Range<u64>) -> Option<u64> {
+        let mut areas = self.regions.overlapping(range.clone());
+        areas.find(|region| region.backing != Backing::Anonymous).map(|region| region.start.max(range.start))
     }
 
     /// What advice removes from a file stays in a replay's, which holds what is expected of it.
@@ -297,7 +329,8 @@ impl Recorded<'_> {
         match Errno::of_result(result) {
             None if self.writes_back() => (MemoryCall::WriteBack { start, len }, Verdict::Compared(result)),
             // madvise, which a replay asks with, takes a range that wraps around for invalid.
-            Some(Errno::ENOMEM) if start.checked_add(len).is_none() => imposed(Reason::Device),
+            // Nor does it see that mincore looks at addresses beyond user memory first.
+            Some(Errno::ENOMEM) if goes_round(start, len) || start >= USER_END => imposed(Reason::Device),
             None | Some(Errno::ENOMEM) => (MemoryCall::Ask { start, len }, Verdict::Compared(result)),
             Some(Errno::EINVAL) if !start.is_multiple_of(PAGE) => {
                 (MemoryCall::Ask { start, len }, Verdict::Compared(result))
@@ -378,7 +411,8 @@ impl Recorded<'_> {
             if replaces { Place::Fixed(placed) } else { self.found(0, placed, mapped.len_bytes) },
             Backing::Object { object, offset: mapped.file_offset, sharing: Sharing::Shared },
         );
-        let mapping = Mapping { place, len: mapped.len_bytes, prot, flags: MapFlags::SHARED, backing };
+        let mapping =
+            Mapping { place, len: mapped.len_bytes, prot, flags: MapFlags::SHARED, backing, is_locked_on_fault: false };
         (MemoryCall::Map(mapping), Verdict::Compared(placed as i64))
     }
 
@@ -399,7 +433,14 @@ impl Recorded<'_> {
         let [hint, len, ..] = self.enter.args;
         let place = self.found(hint, result as u64, len);
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-        let mapping = Mapping { place, len, prot: Prot::READ | Prot::WRITE, flags, backing: Backing::Anonymous };
+        let mapping = Mapping {
+            place,
+            len,
+            prot: Prot::READ | Prot::WRITE,
+            flags,
+            backing: Backing::Anonymous,
+            is_locked_on_fault: false,
+        };
         (MemoryCall::Map(mapping), Verdict::Compared(result))
     }
 
@@ -411,7 +452,8 @@ impl Recorded<'_> {
         let backing = Backing::Object { object, offset: page_offset.wrapping_mul(PAGE), sharing };
         let asked = MapFlags::from_bits_retain(asked) & MapFlags::NONBLOCK;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE | asked;
-        let mapping = Mapping { place: Place::Fixed(start), len, prot: region.prot, flags, backing };
+        let mapping =
+            Mapping { place: Place::Fixed(start), len, prot: region.prot, flags, backing, is_locked_on_fault: false };
         (MemoryCall::Map(mapping), Verdict::Compared(if result == 0 { start as i64 } else { result }))
     }
 }

@@ -342,7 +342,14 @@ fn restore_region(state: &Space, region: &Region, memory_calls: &mut Vec<MemoryC
     prot.set(Prot::WRITE, prot.contains(Prot::WRITE) || has(Content::Own));
     let place = Place::Fixed(start);
     let flags = map_flags(region);
-    memory_calls.push(MemoryCall::Map(Mapping { place, len, prot, flags, backing: region.backing }));
+    memory_calls.push(MemoryCall::Map(Mapping {
+        place,
+        len,
+        prot,
+        flags,
+        backing: region.backing,
+        is_locked_on_fault: false,
+    }));
     for (range, content) in &runs {
         let advice = match content {
             Content::Own => Advice::PopulateWrite,

@@ -113,6 +113,8 @@ pub struct Mapping {
     pub flags: MapFlags,
     /// What stands behind it.
     pub backing: Backing,
+    /// Whether its pages are locked when they come, as `mlockall` wants it of later mappings.
+    pub is_locked_on_fault: bool,
 }
 
 impl Mapping {

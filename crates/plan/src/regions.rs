@@ -32,7 +32,7 @@ pub fn page_ceil(address: u64) -> u64 {
 bitflags! {
     /// What else is known of a region.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct Traits: u16 {
+    pub struct Traits: u32 {
         /// It grows towards lower addresses when touched there.
         const GROWS_DOWN = 1;
         /// The kernel may have filled its pages without a fault: populated, locked, or advised to.
@@ -60,6 +60,20 @@ bitflags! {
         const ON_FAULT = 1 << 11;
         /// Rights and pages may not be taken from it (`mseal`).
         const SEALED = 1 << 12;
+        /// The kernel may drop its pages (`MAP_DROPPABLE`).
+        const DROPPABLE = 1 << 13;
+        /// Advice that says nothing of its pages, but cuts areas: `MADV_RANDOM`,
+        const RANDOM = 1 << 14;
+        /// `MADV_SEQUENTIAL`,
+        const SEQUENTIAL = 1 << 15;
+        /// `MADV_HUGEPAGE`,
+        const WANTS_HUGE = 1 << 16;
+        /// `MADV_NOHUGEPAGE`,
+        const WANTS_SMALL = 1 << 17;
+        /// `MADV_DONTDUMP`,
+        const DONT_DUMP = 1 << 18;
+        /// `MADV_MERGEABLE`.
+        const MERGEABLE = 1 << 19;
     }
 }
 

@@ -55,8 +55,8 @@ pub struct Space {
     pub unlike: RangeSet<u64>,
     /// Whether pages may be changed unseen, by a `userfaultfd` or `io_uring` of the process.
     pub is_reached_into: bool,
-    /// Whether later mappings are locked too.
-    pub locks_future: bool,
+    /// How later mappings are locked, if they are.
+    pub future_lock: Option<PageLock>,
     /// Whether the stack was not yet told: the first mapping after exec is it.
     pub awaits_stack: bool,
     /// Mapped pages now, and at most.
@@ -135,7 +135,8 @@ impl Space {
     fn grows_to(&self, region: &Region, address: u64, stack_bytes: u64) -> bool {
         let wanted = page_floor(address);
         let is_near = region.end.saturating_sub(wanted) <= stack_bytes;
-        let below = self.regions.before(region.start).filter(|below| !below.prot.is_empty());
+        let keeps_gap = |below: &&Region| !below.prot.is_empty() && !below.traits.contains(Traits::GROWS_DOWN);
+        let below = self.regions.before(region.start).filter(keeps_gap);
         let is_free = below.is_none_or(|below| wanted.saturating_sub(below.end) >= GUARD_BYTES);
         region.traits.contains(Traits::GROWS_DOWN) && is_near && is_free
     }
@@ -212,12 +213,12 @@ impl Space {
     /// Changes rights up to the first hole: Linux keeps what it changed before it found one.
     fn protect(&mut self, start: u64, len: u64, prot: Prot, result: i64, now: u32) {
         let asked = span(start, len);
-        let stack = self.regions.find(start).filter(|_| prot.contains(Prot::GROWSDOWN));
+        let stack = self.regions.at_or_after(start).filter(|_| prot.contains(Prot::GROWSDOWN));
         let first = stack.map_or(asked.start, |region| region.start);
         let end = match Errno::of_result(result) {
             None => asked.end,
-            Some(Errno::ENOMEM) if goes_round(start, len) => return,
-            Some(Errno::ENOMEM) => self.regions.first_hole(asked.clone()).unwrap_or(first),
+            Some(Errno::ENOMEM) if goes_round(start, len) || first >= asked.end => return,
+            Some(Errno::ENOMEM) => self.regions.first_hole(first..asked.end).unwrap_or(first),
             _ => return,
         };
         let (prot, range) = (prot & Prot::RIGHTS, first..end.max(first));
@@ -353,9 +354,23 @@ impl Space {
             Advice::WillNeed => mark(&mut self.regions, Traits::FILLED, NONE),
             Advice::PopulateRead => self.populate(&range, Filling::Loads, now),
             Advice::PopulateWrite => self.populate(&range, Filling::Stores, now),
-            Advice::Free | Advice::Mergeable | Advice::Cold | Advice::PageOut => {
-                mark(&mut self.regions, Traits::RECLAIMABLE, NONE)
+            Advice::Free | Advice::Cold | Advice::PageOut => mark(&mut self.regions, Traits::RECLAIMABLE, NONE),
+            Advice::Mergeable => {
+                mark(&mut self.regions, Traits::RECLAIMABLE, NONE);
+                let merge = |region: &mut Region| {
+                    let is_left_out = region.backing.is_shared_object() || region.traits.contains(Traits::DROPPABLE);
+                    region.traits |= if is_left_out { NONE } else { Traits::MERGEABLE };
+                };
+                self.regions.change(range, merge);
             }
+            Advice::Unmergeable => mark(&mut self.regions, NONE, Traits::MERGEABLE),
+            Advice::Normal => mark(&mut self.regions, NONE, Traits::RANDOM | Traits::SEQUENTIAL),
+            Advice::Random => mark(&mut self.regions, Traits::RANDOM, Traits::SEQUENTIAL),
+            Advice::Sequential => mark(&mut self.regions, Traits::SEQUENTIAL, Traits::RANDOM),
+            Advice::HugePage => mark(&mut self.regions, Traits::WANTS_HUGE, Traits::WANTS_SMALL),
+            Advice::NoHugePage => mark(&mut self.regions, Traits::WANTS_SMALL, Traits::WANTS_HUGE),
+            Advice::DontDump => mark(&mut self.regions, Traits::DONT_DUMP, NONE),
+            Advice::DoDump => mark(&mut self.regions, NONE, Traits::DONT_DUMP),
             Advice::DontFork => mark(&mut self.regions, Traits::DONT_FORK, NONE),
             Advice::DoFork => mark(&mut self.regions, NONE, Traits::DONT_FORK),
             Advice::WipeOnFork => mark(&mut self.regions, Traits::WIPE_ON_FORK, NONE),
@@ -439,7 +454,8 @@ impl Space {
         let place = Place::Fixed(old);
         let (prot, flags) = (Prot::READ | Prot::WRITE, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
         if new > old {
-            self.map(&Mapping { place, len: new - old, prot, flags, backing: Backing::Anonymous }, old, now);
+            let (len, backing, is_locked_on_fault) = (new - old, Backing::Anonymous, false);
+            self.map(&Mapping { place, len, prot, flags, backing, is_locked_on_fault }, old, now);
         }
     }
 
@@ -532,7 +548,8 @@ impl Space {
     /// Returns a child's copy at a fork, which is this event; `now` is the count of steps.
     pub fn fork(&mut self, now: u32, event: EventIndex) -> Space {
         (self.forked_at, self.forked_by) = (now, event);
-        let mut child = Space { order: SpaceOrder::default(), resident: self.resident.copied(), ..self.clone() };
+        let (order, resident) = (SpaceOrder::default(), self.resident.copied());
+        let mut child = Space { order, resident, future_lock: None, ..self.clone() };
         child.regions.retain(|region| {
             // Of shared memory with guards Linux copies all, and the library the guards.
             let is_copied = region.root != Root::Absent && !region.backing.is_shared_object();
@@ -599,8 +616,10 @@ fn traits_of(mapping: &Mapping) -> Traits {
     let is_set = |flag: MapFlags| mapping.flags.contains(flag);
     let traits = table.iter().filter(|(flag, _)| is_set(*flag)).fold(Traits::empty(), |all, (_, traits)| all | *traits);
     let traits = if mapping.flags.populates() { traits | Traits::FILLED } else { traits };
+    let traits = if mapping.is_locked_on_fault { traits | Traits::LOCKS } else { traits };
     let is_droppable = mapping.flags & MapFlags::TYPE == MapFlags::DROPPABLE && mapping.backing == Backing::Anonymous;
-    if is_droppable { traits | Traits::WIPE_ON_FORK | Traits::RECLAIMABLE } else { traits }
+    let dropped = Traits::DROPPABLE | Traits::WIPE_ON_FORK | Traits::RECLAIMABLE;
+    if is_droppable { traits | dropped } else { traits }
 }
 
 /// Returns whether a store into a page of the region must first make the page its own.

@@ -286,3 +286,26 @@ fn locked_memory_that_nobody_may_access_is_restored_without_its_pages() {
         assert_eq!(last, Some(&MemoryCall::Lock { start: HEAP, len: PAGE, lock: expected }));
     }
 }
+
+#[test]
+fn advice_that_says_nothing_of_pages_cuts_areas() {
+    // Advice that sets a flag, and that takes it away again.
+    let pairs = [(1, 0), (2, 0), (14, 15), (15, 14), (16, 17), (12, 13)];
+    for (set, undone) in pairs {
+        for (taken, expected) in [(&[set][..], true), (&[set, undone], set == 14 || set == 15), (&[], false)] {
+            let mut story = Story::new(2);
+            story.trace.threads[1].pid = 2;
+            story.map(0, HEAP, 8);
+            for advice in taken {
+                story.call(0, Call::Madvise, [HEAP + 4 * PAGE, 4 * PAGE, *advice, 0, 0, 0], 0);
+            }
+            story.fault(0, HEAP, WRITE);
+            story.fault(0, HEAP + 5 * PAGE, READ);
+            story.clone_task(0, 1, 0);
+            // What has no store of its own area's is not copied.
+            let load = story.fault(1, HEAP + 5 * PAGE, READ);
+            let is_known = planned(&story.done()).surprises.is_empty() && class(&story, load).0.is_none();
+            assert_eq!(is_known, expected, "advice {taken:?}");
+        }
+    }
+}

@@ -2,8 +2,10 @@
 
 mod support;
 
+use faultless_abi::MapFlags;
 use faultless_plan::Outcome;
-use faultless_plan::memory_calls::{MemoryCall, Place, Reason, Verdict};
+use faultless_plan::classes::Class;
+use faultless_plan::memory_calls::{Mapping, MemoryCall, Place, Reason, Verdict};
 use faultless_trace::{Call, EventKind, Mapped};
 use support::{PAGE, Story, planned, touch};
 
@@ -352,5 +354,131 @@ fn remap_file_pages_fills_what_it_maps_unless_it_is_asked_not_to() {
         let plan = planned(&story.done());
         assert_eq!(plan.surprises.is_empty(), expected, "asked for {asked:#x}");
         assert_eq!(touch(&plan, store).class, None);
+    }
+}
+
+/// Returns the last mapping that a story's plan makes.
+fn last_mapping(story: &Story) -> Mapping {
+    let plan = planned(&story.done());
+    let mappings = plan.calls.iter().filter_map(|call| match call.memory_call {
+        MemoryCall::Map(mapping) => Some(mapping),
+        _ => None,
+    });
+    mappings.last().expect("something is mapped")
+}
+
+#[test]
+fn what_is_locked_in_future_is_so_as_asked_for_and_not_in_a_child() {
+    const FUTURE: u64 = 2;
+    const ON_FAULT: u64 = 4;
+    const DROPPABLE: u64 = 0x28;
+    // How it is asked for, what is mapped then, and whether it is locked at once, or as pages come.
+    let cases = [
+        (FUTURE, 0x22, (true, false)),
+        (FUTURE | ON_FAULT, 0x22, (false, true)),
+        (FUTURE, DROPPABLE, (false, false)),
+        (FUTURE | ON_FAULT, DROPPABLE, (false, false)),
+    ];
+    for (asked, flags, expected) in cases {
+        let mut story = Story::new(2);
+        story.trace.threads[1].pid = 2;
+        story.call(0, Call::Mlockall, [asked, 0, 0, 0, 0, 0], 0);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, READ_WRITE, flags, u64::MAX, 0], HEAP as i64);
+        let is_locked = |mapping: Mapping| (mapping.flags.contains(MapFlags::LOCKED), mapping.is_locked_on_fault);
+        assert_eq!(is_locked(last_mapping(&story)), expected, "{asked} {flags:#x}");
+        story.clone_task(0, 1, 0);
+        story.map(1, HEAP + 64 * PAGE, 4);
+        assert_eq!(is_locked(last_mapping(&story)), (false, false), "{asked} {flags:#x}, in a child");
+    }
+}
+
+#[test]
+fn rights_that_a_file_refuses_are_given_to_what_the_kernel_told_of() {
+    const NO_ACCESS: i64 = -13;
+    for (told_pages, expected) in [(2, Verdict::Compared(0)), (0, Verdict::Imposed(Reason::Descriptor))] {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 4);
+        story.protect(0, HEAP, 4, READ);
+        story.enter(0, Call::Mprotect, [HEAP, 4 * PAGE, READ_WRITE, 0, 0, 0]);
+        if told_pages > 0 {
+            story.push(0, told(HEAP, told_pages));
+        }
+        story.exit(0, Call::Mprotect, NO_ACCESS);
+        let stores = [1, 2].map(|page| story.fault(0, HEAP + page * PAGE, support::WRITE));
+        let plan = planned(&story.done());
+        let call = plan.calls.iter().rfind(|plan| plan.call == Some(Call::Mprotect)).expect("it was called");
+        assert_eq!(call.verdict, expected, "told of {told_pages}");
+        let first = if told_pages > 0 { Outcome::Done } else { Outcome::Refused };
+        assert_eq!(stores.map(|store| touch(&plan, store).outcome), [first, Outcome::Refused]);
+    }
+}
+
+#[test]
+fn advice_to_fill_ends_somewhere_in_a_file() {
+    let mut story = Story::new(1);
+    story.map(0, HEAP, 4);
+    let file = story.file("/home/x");
+    story.map_file(0, HEAP + 2 * PAGE, 2, READ_WRITE, file);
+    story.call(0, Call::Madvise, [HEAP, 4 * PAGE, POPULATE_WRITE, 0, 0, 0], BAD_ADDRESS);
+    let in_file = story.fault(0, HEAP + 2 * PAGE, support::WRITE_PRESENT);
+    let plan = planned(&story.done());
+    let call = plan.calls.iter().find(|plan| plan.call == Some(Call::Madvise)).expect("it was called");
+    let (len, advice) = (2 * PAGE, POPULATE_WRITE);
+    let expected = (MemoryCall::Advise { start: HEAP, len, advice }, Verdict::Compared(0));
+    assert_eq!((call.memory_call, call.verdict), expected);
+    assert_eq!(touch(&plan, in_file).class, Some(Class::Populated));
+}
+
+#[test]
+fn a_stack_grows_up_to_another() {
+    const GROWS_DOWN: u64 = 0x122;
+    for (flags, expected) in [(GROWS_DOWN, Outcome::Done), (0x22, Outcome::Refused)] {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, PAGE, READ_WRITE, GROWS_DOWN, u64::MAX, 0], HEAP as i64);
+        let below = HEAP - 64 * PAGE;
+        story.call(0, Call::Mmap, [0, PAGE, READ_WRITE, flags, u64::MAX, 0], below as i64);
+        let fault = story.fault(0, HEAP - 8 * PAGE, support::WRITE);
+        assert_eq!(touch(&planned(&story.done()), fault).outcome, expected, "{flags:#x}");
+    }
+}
+
+#[test]
+fn rights_of_a_stack_begin_with_the_first_area_behind() {
+    const GROWS_DOWN: u64 = 0x0100_0000;
+    let mut story = Story::new(1);
+    story.call(0, Call::Mmap, [0, 2 * PAGE, READ_WRITE, 0x122, u64::MAX, 0], HEAP as i64);
+    let hole = HEAP - 4 * PAGE;
+    story.call(0, Call::Mprotect, [hole, 6 * PAGE, READ | GROWS_DOWN, 0, 0, 0], 0);
+    story.call(0, Call::Mprotect, [hole, 16 * PAGE, READ_WRITE | GROWS_DOWN, 0, 0, 0], NO_MEMORY);
+    let store = story.fault(0, HEAP + PAGE, support::WRITE);
+    assert_eq!(touch(&planned(&story.done()), store).outcome, Outcome::Done, "up to the hole behind it");
+}
+
+#[test]
+fn what_can_not_be_cut_is_the_machines_affair() {
+    const HUGE: u64 = 0x4_0022;
+    let (imposed, compared) = (Verdict::Imposed(Reason::Device), Verdict::Compared(INVALID));
+    for (flags, start, expected) in
+        [(HUGE, HEAP + PAGE, imposed), (HUGE, HEAP + 1, compared), (0x22, HEAP + PAGE, compared)]
+    {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, 512 * PAGE, READ_WRITE, flags, u64::MAX, 0], HEAP as i64);
+        story.call(0, Call::Munmap, [start, PAGE, 0, 0, 0, 0], INVALID);
+        assert_eq!(verdict_on(&story, Call::Munmap), expected, "{flags:#x} {start:#x}");
+    }
+}
+
+#[test]
+fn mincore_looks_at_its_addresses_first() {
+    const KERNEL: u64 = 1 << 47;
+    for (start, len, expected) in [
+        (KERNEL, 0, Verdict::Imposed(Reason::Device)),
+        (HEAP, u64::MAX - HEAP, Verdict::Imposed(Reason::Device)),
+        (HEAP, 2 * PAGE, Verdict::Compared(NO_MEMORY)),
+    ] {
+        let mut story = Story::new(1);
+        story.map(0, HEAP, 1);
+        story.call(0, Call::Mincore, [start, len, 0, 0, 0, 0], NO_MEMORY);
+        assert_eq!(verdict_on(&story, Call::Mincore), expected, "{start:#x} {len:#x}");
     }
 }

@@ -85,7 +85,7 @@ impl Stage<'_> {
 
     fn prepare(&self) -> Result<(), String> {
         let words = |error: std::io::Error| error.to_string();
-        lineage::adopt();
+        lineage::adopt(self.plan.stack_bytes);
         probe::survive_faults();
         if let Ok(affinity) = Affinity::of_this_thread() {
             // What the kernel refuses is no worse than not asking.

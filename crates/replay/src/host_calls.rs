@@ -66,6 +66,9 @@ impl Caller<'_> {
         let (prot, flags) = (mapping.prot.bits(), flags.bits());
         let address = self.relocation.place(address);
         let found = RawCall::Map { address, len: mapping.len, prot, flags, fd, offset }.make();
+        if mapping.is_locked_on_fault && found >= 0 {
+            RawCall::Lock { address: found.cast_unsigned(), len: mapping.len, on_fault: true }.make();
+        }
         if matches!(mapping.place, Place::Refused { .. }) && found >= 0 {
             // It should not be: let nothing of it stay.
             RawCall::Unmap { address: found.cast_unsigned(), len: mapping.len }.make();

@@ -82,6 +82,10 @@ impl<P: Platform<Embedding = Usual>, D: Design<P>> VmCaller<'_, '_, P, D> {
             request.backing = self.objects.untouched(filling, placed(mapping));
         }
         let answer = raw(self.space.mmap(&request).map(|start| start.get() as i64))?;
+        if mapping.is_locked_on_fault && answer > 0 {
+            let range = AddressRange::new(VirtAddr::new(answer as u64), page_ceil(mapping.len));
+            raw(self.space.mlock(range, PageLock::LockOnFault).map(|()| 0))?;
+        }
         match filling.filter(|filling| filling.way == Way::Memset && answer > 0) {
             Some(filling) => self.fill(answer as u64, page_ceil(mapping.len), filling.word()).map(|()| answer),
             None => Ok(answer),
@@ -162,7 +166,8 @@ fn registers(mapping: &Mapping, offset: u64) -> [u64; 6] {
         Place::FixedIfFree(start) | Place::Searched { placed: start, .. } => (start, MapFlags::FIXED_NOREPLACE),
         Place::Refused { hint } => (hint, mapping.flags & FIXED),
     };
-    let flags = mapping.flags & !FIXED | fixed;
+    // Huge pages are ordinary ones here, as many of them as it takes.
+    let flags = mapping.flags & !(FIXED | MapFlags::HUGETLB) | fixed;
     let is_refused = matches!(mapping.place, Place::Refused { .. });
     let is_validated = flags & MapFlags::TYPE == MapFlags::SHARED_VALIDATE && !flags.contains(MapFlags::ANONYMOUS);
     let flags = match mapping.backing {
@@ -190,7 +195,7 @@ fn placed(mapping: &Mapping) -> u64 {
     }
 }
 
-/// Returns what a replay does for advice: what changes no entry and no area that a fault would meet is left out.
+/// Returns what a replay does for advice. Left out is what changes neither entries nor areas, or is the host's affair.
 fn advice_of(advice: u64) -> Advice {
     match faultless_abi::advice_of(advice as u32) {
         Some(
@@ -204,7 +209,16 @@ fn advice_of(advice: u64) -> Advice {
             | Advice::PopulateRead
             | Advice::PopulateWrite
             | Advice::GuardInstall
-            | Advice::GuardRemove),
+            | Advice::GuardRemove
+            | Advice::Normal
+            | Advice::Random
+            | Advice::Sequential
+            | Advice::HugePage
+            | Advice::NoHugePage
+            | Advice::DontDump
+            | Advice::DoDump
+            | Advice::Mergeable
+            | Advice::Unmergeable),
         ) => advice,
         _ => Advice::Ignored,
     }

@@ -104,8 +104,11 @@ pub struct Limits {
     pub lowest_chosen: u64,
     /// Largest total size in bytes (RLIMIT_AS).
     pub address_space_bytes: u64,
-    /// Largest size of private writable memory in bytes (RLIMIT_DATA).
+    /// Largest size of private writable memory in bytes (RLIMIT_DATA). 0 forbids any growth of the heap by brk, and lets
+    /// everything else have `most_data_bytes`: Linux's exception for Valgrind (mm/vma.c, `may_expand_vm`).
     pub data_bytes: u64,
+    /// Up to where the owner may raise `data_bytes` by itself (RLIMIT_DATA's hard limit); counts where that is 0.
+    pub most_data_bytes: u64,
     /// Most bytes that may be locked (RLIMIT_MEMLOCK).
     pub lock_bytes: u64,
     /// Largest stack in bytes (RLIMIT_STACK).
@@ -142,6 +145,7 @@ impl Default for Limits {
             lowest_chosen: 0x1_0000,
             address_space_bytes: u64::MAX,
             data_bytes: u64::MAX,
+            most_data_bytes: u64::MAX,
             lock_bytes: u64::MAX,
             stack_bytes: 8 << 20,
             commit_bytes: u64::MAX,
@@ -157,6 +161,12 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns how many bytes of private writable memory there may be but for brk.
+    #[inline]
+    pub(crate) const fn mapped_data_bytes(&self) -> u64 {
+        if self.data_bytes == 0 { self.most_data_bytes } else { self.data_bytes }
+    }
+
     /// Returns the bytes of the gap below a stack.
     pub const fn stack_gap_bytes() -> u64 {
         STACK_GUARD_PAGES * PAGE

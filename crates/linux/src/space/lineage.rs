@@ -185,15 +185,23 @@ fn leave_crew() {
     }
 }
 
-/// Makes orphaned descendants this process's children; gives it as many descriptors as it may have.
-pub fn adopt() {
-    // SAFETY: settings of this process; the limit is our own variable.
+/// Makes orphaned descendants this process's children; gives it as many descriptors as it may have, and lets stacks
+/// grow so far if they may.
+pub fn adopt(stack_bytes: u64) {
+    // SAFETY: a setting of this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    raise(libc::RLIMIT_NOFILE, u64::MAX);
+    raise(libc::RLIMIT_STACK, stack_bytes);
+}
+
+/// Raises a limit of this process to `wanted`, or as far as that may be.
+fn raise(resource: libc::__rlimit_resource_t, wanted: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is our own variable.
     unsafe {
-        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        if libc::getrlimit(resource, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_cur.max(wanted.min(limit.rlim_max));
+            libc::setrlimit(resource, &raw const limit);
         }
     }
 }
@@ -242,7 +250,7 @@ mod tests {
             crew(|crew| (0..3).for_each(|_| crew.begin(STACK_BYTES, || {}).expect("there is room for a thread")));
         };
         let life = || {
-            adopt();
+            adopt(0);
             let gates = Gates::new(0).expect("there is room for a gate");
             crew(|crew| {
                 for _ in 0..300 {

@@ -168,7 +168,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
             // Some calls answer otherwise one below the limit.
             Quantity::Areas => limits.max_map_count.saturating_sub(2),
             Quantity::Bytes => limits.address_space_bytes,
-            Quantity::DataBytes => limits.data_bytes,
+            Quantity::DataBytes => limits.mapped_data_bytes(),
             Quantity::LockedBytes if limits.privileges.contains(Privileges::UNLIMITED_LOCKS) => u64::MAX,
             // Relaxed: written by who has everything.
             Quantity::LockedBytes => limits.lock_bytes.saturating_sub(self.lost_lock_bytes.load(Ordering::Relaxed)),

@@ -248,8 +248,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if after.data_bytes <= before.data_bytes {
             return Ok(());
         }
-        if exceeds(self.data_bytes(), limits.data_bytes) {
-            return Err(CallError::OverLimit { limit_bytes: limits.data_bytes });
+        if exceeds(self.data_bytes(), limits.mapped_data_bytes()) {
+            return Err(CallError::OverLimit { limit_bytes: limits.mapped_data_bytes() });
         }
         self.check_commit(after.data_bytes - before.data_bytes)
     }

@@ -52,7 +52,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         added: u64,
         removed: RemovedBytes,
     ) -> Result<(), CallError> {
-        let is_unlimited = self.limits.address_space_bytes & self.limits.data_bytes == u64::MAX;
+        let is_unlimited = self.limits.address_space_bytes & self.limits.mapped_data_bytes() == u64::MAX;
         if is_unlimited { Ok(()) } else { self.check_limited_expansion(flags, added, removed) }
     }
 
@@ -65,8 +65,8 @@ impl<P: System, D: Design<P>> Space<P, D> {
         if exceeds(Quantity::Bytes, removed.bytes, limits.address_space_bytes) {
             return Err(CallError::OverLimit { limit_bytes: limits.address_space_bytes });
         }
-        if flags.is_data() && exceeds(Quantity::DataBytes, removed.data_bytes, limits.data_bytes) {
-            return Err(CallError::OverLimit { limit_bytes: limits.data_bytes });
+        if flags.is_data() && exceeds(Quantity::DataBytes, removed.data_bytes, limits.mapped_data_bytes()) {
+            return Err(CallError::OverLimit { limit_bytes: limits.mapped_data_bytes() });
         }
         Ok(())
     }

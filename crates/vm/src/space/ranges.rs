@@ -417,7 +417,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// under the table's lock, with no part held.
     #[inline(always)]
     pub(super) fn is_far_from_limits(&self, nr_added: u64) -> bool {
-        let bytes = self.limits.address_space_bytes & self.limits.data_bytes;
+        let bytes = self.limits.address_space_bytes & self.limits.mapped_data_bytes();
         bytes == u64::MAX
             && self.counted(Quantity::Areas) + nr_added + Additions::MOST_AREAS < self.limits.max_map_count
     }
@@ -426,7 +426,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     fn claim_beside_counters<'a>(&'a self, wanted: &Wanted<'_, 'a, P, D>, added: Additions) -> Option<Choice<'a, P>> {
         let (nr_added, bytes_added) = (added.areas, added.bytes);
         let (nr_areas, most) = (self.counted(Quantity::Areas) + nr_added, self.limits.max_map_count);
-        let limit = self.limits.address_space_bytes.min(self.limits.data_bytes);
+        let limit = self.limits.address_space_bytes.min(self.limits.mapped_data_bytes());
         // All there can be may claim no more than that.
         let is_far = self.is_far_from_limits(nr_added);
         let (nr_claimed, bytes_claimed) = if is_far { (0, 0) } else { wanted.held.claimed() };

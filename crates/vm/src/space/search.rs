@@ -28,7 +28,7 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         match request.placement {
             Placement::Anywhere => self.search_aligned(request.backing.alignment(len), len).ok_or(no_room),
             Placement::Hint(hint) => self.near_hint(hint, len, request.backing.alignment(len)).ok_or(no_room),
-            Placement::Low2G { hint } => self.search_low(hint, len).ok_or(no_room),
+            Placement::Low2G { hint } => self.search_low(hint, len, request.backing.alignment(len)).ok_or(no_room),
             Placement::Fixed(start) => self.fixed(start, len),
             Placement::FixedNoReplace(start) => self.fixed_and_free(start, len),
         }
@@ -201,13 +201,16 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         highest_with_gap(len, room, |room| self.highest_gap(len, room), above)
     }
 
-    /// Searches the lowest room between 1 and 2 GiB, after the hint's own place.
-    fn search_low(self, hint: VirtAddr, len: u64) -> Option<PageRange> {
-        let hinted = if hint < VirtAddr::new(PAGE) { None } else { self.at_hint(self.rounded_hint(hint)?, len) };
+    /// Searches the lowest room between 1 and 2 GiB, after the hint's own place; without a hint, memory that could be of
+    /// huge pages begins where one could.
+    fn search_low(self, hint: VirtAddr, len: u64, alignment: Alignment) -> Option<PageRange> {
+        let has_hint = hint >= VirtAddr::new(PAGE);
+        let hinted = if has_hint { self.at_hint(self.rounded_hint(hint)?, len) } else { None };
         if let Some(range) = hinted.filter(|range| range.end() <= VirtAddr::new(LOW_2G.end)) {
             return Some(range);
         }
-        self.search_lowest(len, LOW_2G)
+        let alignment = if has_hint { Alignment::Page } else { alignment };
+        aligned(alignment, len, |len| self.search_lowest(len, LOW_2G)).or_else(|| self.search_lowest(len, LOW_2G))
     }
 
     /// Searches the lowest room that also leaves the gap below a stack; as Linux where nothing fits below the base
