@@ -137,6 +137,7 @@ impl Builder<'_> {
             future_lock,
             program_break,
             is_break_rounded,
+            lock_bytes: self.trace.header.limits.memlock_bytes,
             max_areas,
             is_whole,
             is_beside_others,
@@ -147,20 +148,26 @@ impl Builder<'_> {
             let sealed = span(enter.args[0], enter.args[1]);
             self.spaces[space as usize].regions.change(sealed, |region| region.traits |= Traits::SEALED);
         }
-        self.note_cut_short(space, &enter, result);
+        self.note_cut_short(space, &enter, result, &decoded);
         self.note_tracing(place, &enter, result);
         decoded
     }
 
-    /// Filling that ended behind a file's end has made some of the pages before, nobody knows which.
-    fn note_cut_short(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>) {
+    /// Filling that ended behind a file's end, by advice or for a lock, has made some of the pages before, nobody knows
+    /// which.
+    fn note_cut_short(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>, decoded: &Decoded) {
         let [start, len, advice, ..] = enter.args;
-        if enter.call == Call::Madvise && fills(advice) && result == Some(Errno::EFAULT.raw()) {
-            let may_fill = |region: &mut Region| {
-                region.traits |= if region.backing == Backing::Anonymous { Traits::empty() } else { Traits::FILLED };
-            };
-            self.spaces[space as usize].regions.change(span(start, len), may_fill);
-        }
+        let is_advice = enter.call == Call::Madvise && fills(advice) && result == Some(Errno::EFAULT.raw());
+        let range = match *decoded {
+            (MemoryCall::Lock { start, len, .. }, Verdict::Imposed(_)) => span(start, len.saturating_add(start % PAGE)),
+            _ if is_advice => span(start, len),
+            _ => return,
+        };
+        let may_fill = |region: &mut Region| {
+            let is_known = is_advice && region.backing == Backing::Anonymous;
+            region.traits |= if is_known { Traits::empty() } else { Traits::FILLED };
+        };
+        self.spaces[space as usize].regions.change(range, may_fill);
     }
 
     fn mapped_at(&self, event: EventIndex) -> Option<Mapped> {

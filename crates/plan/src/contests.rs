@@ -79,7 +79,7 @@ pub fn ranges_of(enter: &CallEnter, result: i64) -> Vec<Range<u64>> {
     let [start, len, third, fourth, fifth, _] = enter.args;
     let ranges = match enter.call {
         Call::Mmap if !is_error(result) => vec![span(result as u64, len)],
-        Call::Mmap if MapFlags::from_bits_retain(fourth).contains(MapFlags::FIXED) => vec![span(start, len)],
+        Call::Mmap if MapFlags::from_bits_retain(fourth).is_fixed() => vec![span(start, len)],
         Call::Mmap => Vec::new(),
         Call::Mremap if !is_error(result) => vec![span(start, len), span(result as u64, third)],
         Call::Mremap if RemapFlags::from_bits_retain(fourth).contains(RemapFlags::FIXED) => {
@@ -127,8 +127,10 @@ impl Scout<'_> {
         if effect.commutes_with(others) {
             return Vec::new();
         }
-        // Who got free room came behind whoever had it, and before whoever was told of it.
-        let rooms = [room_of(&one, one_result), room_of(&other, other_result)];
+        // Who got free room came behind whoever had it, and before whoever was told of it; but not before whoever guessed
+        // the address, and was refused.
+        let room_beside = |enter, result, others| room_of(enter, result).filter(|_| !is_error(others));
+        let rooms = [room_beside(&one, one_result, other_result), room_beside(&other, other_result, one_result)];
         let is_in = |range: &Range<u64>, room: &Range<u64>| room.start <= range.start && range.end <= room.end;
         let is_room = |range: &Range<u64>| rooms.iter().flatten().any(|room| is_in(range, room));
         let (ones, others) = (ranges_of(&one, one_result), ranges_of(&other, other_result));

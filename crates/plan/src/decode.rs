@@ -38,6 +38,8 @@ pub struct Recorded<'a> {
     pub program_break: Option<u64>,
     /// Whether it is the page boundary at or behind the true one.
     pub is_break_rounded: bool,
+    /// The bytes that Linux lets a process lock, if they are limited.
+    pub lock_bytes: Option<u64>,
     /// The areas that Linux allows a process.
     pub max_areas: u64,
     /// Whether all calls were seen, so that `regions` is all that is mapped and nothing else.
@@ -358,8 +360,23 @@ impl Recorded<'_> {
         match self.lock(result) {
             (memory_call, _) if is_for_map && may_lack_areas => (memory_call, Verdict::Either(result)),
             decoded if is_for_map || is_unlock && !may_lack_areas => decoded,
+            // What lies before that end is filled, nobody knows how much that is.
+            _ if !is_unlock && self.ends_behind_a_file(start, len) => {
+                (MemoryCall::Lock { start, len, lock: PageLock::LockOnFault }, Verdict::Imposed(Reason::Limit))
+            }
             _ => imposed(Reason::Limit),
         }
+    }
+
+    /// Returns whether a lock that no hole and no limit explains was refused behind the end of a file: all of the range
+    /// is locked then (mm/mlock.c, `do_mlock`).
+    fn ends_behind_a_file(&self, start: u64, len: u64) -> bool {
+        let range = span(start, len.saturating_add(start % PAGE));
+        let has_file = self.regions.overlapping(range.clone()).any(|region| region.backing != Backing::Anonymous);
+        let locked = self.regions.overlapping(0..u64::MAX).filter(|region| region.traits.contains(Traits::LOCKED));
+        let locked_bytes: u64 = locked.map(|region| region.end - region.start).sum();
+        let is_small = || self.lock_bytes.is_none_or(|most| locked_bytes + (range.end - range.start) <= most);
+        has_file && is_small()
     }
 
     fn lock(&self, result: i64) -> Decoded {

@@ -157,7 +157,9 @@ impl Space {
             MemoryCall::Unmap { start, len } if result == 0 => self.unmap(span(start, len)),
             MemoryCall::Protect { start, len, prot } => self.protect(start, len, prot, result, now),
             MemoryCall::Remap { old, old_len, new_len, flags, .. } if !is_error(result) => {
-                self.remap(span(old, old_len), old_len, span(result as u64, new_len), flags);
+                let (old, new) = (span(old, old_len), span(result as u64, new_len));
+                self.remap(old.clone(), old_len, new.clone(), flags);
+                self.doubt_grown(new.start + (old.end - old.start)..new.end);
             }
             MemoryCall::Advise { start, len, advice } if is_well_formed(start, len) => {
                 self.advise(span(start, len), advice, now);
@@ -293,6 +295,20 @@ impl Space {
         for (place, region) in moved.into_iter().enumerate() {
             let end = if place == last { new.end } else { region.end.wrapping_add(shift).min(new.end) };
             self.regions.insert(Region { start: region.start.wrapping_add(shift), end, ..region });
+        }
+    }
+
+    /// Notes that the kernel has filled what locked memory grew by, but not behind the end of its file, of which a
+    /// replay's has none.
+    fn doubt_grown(&mut self, grown: Range<u64>) {
+        if grown.is_empty() {
+            return;
+        }
+        let is_filled = |region: &&Region| region.traits & Traits::LOCKS == Traits::LOCKED;
+        let of_files = |region: &&Region| is_filled(region) && region.backing != Backing::Anonymous;
+        let parts: Vec<Region> = self.regions.overlapping(grown.clone()).filter(of_files).copied().collect();
+        for Region { start, end, .. } in parts {
+            self.leave_unlike(start.max(grown.start)..end.min(grown.end));
         }
     }
 

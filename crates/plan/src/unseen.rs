@@ -10,6 +10,7 @@
 //! | `userfaultfd`, `io_uring` | that the process has one, and not what it asks of it: pages that come, move, go, or are protected from stores | what the events before do not explain, and then that page |
 //! | pages that the kernel pins for files opened with `O_DIRECT`, or for pipes: absent ones come, without a fault (mm/gup.c) | the opening, or `vmsplice` | the same |
 //! | `process_madvise` that drops pages | that it was called, and not of which process's pages | the same, in every process |
+//! | the end of a file under locked memory that grew: the pages behind it are not made (mm/mremap.c, `mm_populate`) | `mremap` of it | all faults on what it grew by |
 //! | a file that was cut: its pages go, and private copies of them too (mm/memory.c, `unmap_mapping_range`) | `ftruncate`, `truncate`, `creat`, opening with `O_TRUNC`, or `fallocate` that collapses or inserts, maybe of the file | what the events before do not explain of a page that was there, and then all faults on that mapping: a load maps its neighbours, which may be copies that went |
 
 use faultless_abi::Prot;

@@ -309,3 +309,43 @@ fn advice_that_says_nothing_of_pages_cuts_areas() {
         }
     }
 }
+
+#[test]
+fn a_lock_behind_a_files_end_locks_all_and_fills_what_there_is() {
+    const NO_MEMORY: i64 = -12;
+    const LIMIT_PAGES: u64 = 16;
+    // How much is locked already, and whether the limit explains the refusal.
+    for (locked_pages, is_limit) in [(4, false), (12, true)] {
+        let mut story = Story::new(1);
+        story.trace.header.limits.memlock_bytes = Some(LIMIT_PAGES * PAGE);
+        let file = story.file("/home/x");
+        story.map_file(0, HEAP, 8, 3, file);
+        story.map(0, HEAP + 64 * PAGE, locked_pages);
+        story.call(0, Call::Mlock, [HEAP + 64 * PAGE, locked_pages * PAGE, 0, 0, 0, 0], 0);
+        story.call(0, Call::Mlock, [HEAP, 8 * PAGE, 0, 0, 0, 0], NO_MEMORY);
+        let present = story.fault(0, HEAP, WRITE_PRESENT);
+        let expected = if is_limit { None } else { Some(Class::Populated) };
+        assert_eq!(class(&story, present).0, expected, "{locked_pages} pages locked");
+        let lock = planned(&story.done()).calls.last().expect("it was called").memory_call;
+        let marks = MemoryCall::Lock { start: HEAP, len: 8 * PAGE, lock: PageLock::LockOnFault };
+        assert_eq!(lock, if is_limit { MemoryCall::Nothing } else { marks });
+    }
+}
+
+#[test]
+fn locked_memory_that_grows_behind_its_file_may_have_no_pages() {
+    for is_locked in [true, false] {
+        let mut story = Story::new(1);
+        let file = story.file("/home/x");
+        story.map_file(0, HEAP, 2, 3, file);
+        if is_locked {
+            story.call(0, Call::Mlock, [HEAP, 2 * PAGE, 0, 0, 0, 0], 0);
+        }
+        story.call(0, Call::Mremap, [HEAP, 2 * PAGE, 4 * PAGE, 1, 0, 0], (HEAP + 64 * PAGE) as i64);
+        // There, and not there: neither is known.
+        let faults = [(2, READ | Fault::PRESENT | Fault::WRITE), (3, READ)];
+        let faults = faults.map(|(page, code)| story.fault(0, HEAP + (64 + page) * PAGE, code));
+        let expected = if is_locked { Some(Class::Ambiguous) } else { None };
+        assert_eq!(faults.map(|fault| class(&story, fault).0), [expected; 2], "locked: {is_locked}");
+    }
+}

@@ -360,11 +360,11 @@ fn remap_file_pages_fills_what_it_maps_unless_it_is_asked_not_to() {
 /// Returns the last mapping that a story's plan makes.
 fn last_mapping(story: &Story) -> Mapping {
     let plan = planned(&story.done());
-    let mappings = plan.calls.iter().filter_map(|call| match call.memory_call {
+    let mut mappings = plan.calls.iter().filter_map(|call| match call.memory_call {
         MemoryCall::Map(mapping) => Some(mapping),
         _ => None,
     });
-    mappings.last().expect("something is mapped")
+    mappings.next_back().expect("something is mapped")
 }
 
 #[test]

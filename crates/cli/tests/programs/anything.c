@@ -1,8 +1,10 @@
-/* Memory calls of every kind at random on 24 pages, a heap and some files, by one thread and its children; what is
+/* Memory calls of every kind at random on 24 pages, a heap and some files, by threads and their children; what is
  * refused is passed over. Each call is drawn from its number alone, so that a run can be shortened call by call.
- * Usage: anything SEED CALLS KINDS; KINDS is a sum of 1 locks, 2 the heap, 4 forks, 8 files that change their size. */
+ * Usage: anything SEED CALLS KINDS THREADS; KINDS is a sum of 1 locks, 2 the heap, 4 forks, 8 files that change their
+ * size. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -28,8 +30,8 @@ static const int syncs[] = {1, 4, 2, 6, 0, 3};
 static char *const memory = (char *)0x100000000000;
 static char *heap;
 static int files[FILES], sink;
-static uint64_t state;
-static sigjmp_buf back;
+static __thread uint64_t state;
+static __thread sigjmp_buf back;
 
 #define ANY(list) list[below(sizeof list / sizeof *list)]
 
@@ -177,21 +179,44 @@ static void open_files(void)
             exit(1);
 }
 
+static uint64_t seed;
+static int count, kinds;
+
+/* A signal's handler runs aside: what is touched may be a thread's own stack. */
+static void *live(void *place)
+{
+    const size_t size = 1 << 16;
+    stack_t aside = {.ss_size = size};
+    aside.ss_sp = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    sigaltstack(&aside, 0);
+    for (int number = 0; number < count; number++)
+        call((seed << 32) + ((uint64_t)(uintptr_t)place << 24) + number, kinds, 0);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    enum { THREADS_MOST = 8 };
+    int threads = argc == 5 ? atoi(argv[4]) : 0;
+    if (threads < 1 || threads > THREADS_MOST)
         return 2;
-    static char aside[1 << 16];
-    stack_t stack = {.ss_sp = aside, .ss_size = sizeof aside};
+    seed = strtoull(argv[1], 0, 10);
+    count = atoi(argv[2]);
+    kinds = atoi(argv[3]);
     struct sigaction action = {.sa_handler = go_back, .sa_flags = SA_NODEFER | SA_ONSTACK};
-    sigaltstack(&stack, 0);
     sigaction(SIGSEGV, &action, 0);
     sigaction(SIGBUS, &action, 0);
     open_files();
+    /* The C library's own heap grows once, and ends below. */
+    free(malloc(1));
     heap = (char *)(((uintptr_t)sbrk(0) + PAGE) & -(uintptr_t)PAGE);
-    uint64_t seed = strtoull(argv[1], 0, 10) << 32;
-    for (int number = 0; number < atoi(argv[2]); number++)
-        call(seed + number, atoi(argv[3]), 0);
+    pthread_t others[THREADS_MOST];
+    for (int thread = 1; thread < threads; thread++)
+        if (pthread_create(&others[thread], 0, live, (void *)(uintptr_t)thread))
+            return 1;
+    live(0);
+    for (int thread = 1; thread < threads; thread++)
+        pthread_join(others[thread], 0);
     while (wait(0) > 0)
         ;
     return 0;

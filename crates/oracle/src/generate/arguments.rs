@@ -110,7 +110,7 @@ impl Arguments<'_> {
     }
 
     fn prot(&mut self) -> u64 {
-        self.draw.weighted(&[(3, 50), (1, 20), (0, 10), (5, 7), (7, 5), (2, 4), (4, 4)])
+        self.draw.weighted(&[(3, 50), (1, 20), (0, 10), (5, 7), (7, 5), (2, 4), (4, 4), (6, 2), (9, 2), (11, 2)])
     }
 
     /// Returns an address, most often of something mapped; often near the middle or the end of a page.
@@ -176,7 +176,8 @@ impl Arguments<'_> {
         let (fixed, new) = (libc::MAP_FIXED as u64, libc::MAP_FIXED_NOREPLACE as u64);
         match self.draw.below(100) {
             0..84 => (address(page), fixed),
-            84..89 => (address(page), new),
+            84..88 => (address(page), new),
+            88 => (address(page), fixed | new),
             89..94 => (0, 0),
             94..98 => (address(page) + self.draw.below(PAGE), 0),
             _ => (self.draw.one(&[0, PAGE, 0x3000, 0xf000]), fixed),
@@ -192,6 +193,7 @@ impl Arguments<'_> {
             (libc::MAP_STACK, 10),
             (libc::MAP_NONBLOCK, 10),
             (libc::MAP_DENYWRITE, 10),
+            (libc::MAP_EXECUTABLE, 10),
         ] {
             if self.draw.chance(thousandths) {
                 flags |= flag as u64;
@@ -223,9 +225,12 @@ impl Arguments<'_> {
             (moves | fixed | keeps, 7),
         ]);
         let new_pages = if flags & keeps != 0 && self.draw.chance(900) { pages } else { new_pages };
-        let target = if flags & fixed == 0 { 0 } else { address(self.new_range().start) };
+        let target = if flags & (fixed | keeps) == 0 { 0 } else { address(self.new_range().start) };
+        // A place to keep clear of is no place to go to.
+        let target = if flags & fixed == 0 && self.draw.chance(500) { 0 } else { target };
         let old_len = if self.draw.chance(40) { 0 } else { len };
-        Op::new(Call::Mremap, &[start, old_len, new_pages * PAGE, flags, target])
+        let cut = if self.draw.chance(40) { self.draw.below(PAGE) } else { 0 };
+        Op::new(Call::Mremap, &[start, old_len, new_pages * PAGE - cut, flags, target])
     }
 
     fn madvise(&mut self) -> Op {
