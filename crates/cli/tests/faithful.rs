@@ -94,6 +94,20 @@ fn calls_at_random() {
 }
 
 #[test]
+fn calls_of_every_kind_at_random() {
+    if !has_tracepoints() {
+        return;
+    }
+    const ALL_KINDS: &str = "15";
+    let place = Place::new("anything");
+    let program = place.compile("anything");
+    for seed in ["1", "2", "3", "4"] {
+        place.record_ok(&[], &[program.to_str().unwrap(), seed, "1500", ALL_KINDS, "1"]);
+        finds_nothing(&place, &format!("anything {seed}"));
+    }
+}
+
+#[test]
 fn what_is_done_to_memory_unseen() {
     replays_cleanly("unseen");
 }

@@ -456,6 +456,9 @@ fn told_flags(mapped: &Mapped) -> MapFlags {
 /// Returns the ranges that a call changes, or whose state its result tells.
 pub(super) fn reach(memory_call: &MemoryCall, result: i64) -> Vec<Range<u64>> {
     match *memory_call {
+        MemoryCall::Map(Mapping { place: Place::Refused { hint }, len, flags, .. }) if flags.is_fixed() => {
+            vec![span(hint, len)]
+        }
         MemoryCall::Map(Mapping { place: Place::Refused { .. }, .. }) | MemoryCall::Nothing => Vec::new(),
         MemoryCall::LockAll { .. } => std::iter::once(0..u64::MAX).collect(),
         MemoryCall::Lock { start, len, .. } => vec![span(start, len.saturating_add(start % PAGE))],

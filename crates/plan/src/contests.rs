@@ -81,10 +81,12 @@ pub fn ranges_of(enter: &CallEnter, result: i64) -> Vec<Range<u64>> {
         Call::Mmap if !is_error(result) => vec![span(result as u64, len)],
         Call::Mmap if MapFlags::from_bits_retain(fourth).is_fixed() => vec![span(start, len)],
         Call::Mmap => Vec::new(),
-        Call::Mremap if !is_error(result) => vec![span(start, len), span(result as u64, third)],
+        // Of no length it duplicates what is there.
+        Call::Mremap if !is_error(result) => vec![span(start, len.max(1)), span(result as u64, third)],
         Call::Mremap if RemapFlags::from_bits_retain(fourth).contains(RemapFlags::FIXED) => {
-            vec![span(start, len), span(fifth, third)]
+            vec![span(start, len.max(1)), span(fifth, third)]
         }
+        Call::Mremap => vec![span(start, len.max(1))],
         _ if Effect::of(enter).is_some() => vec![span(start, len)],
         _ => Vec::new(),
     };

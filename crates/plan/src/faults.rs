@@ -5,6 +5,7 @@
 //! kernel had no known reason to take it, what it holds is known, and the recording saw everything.
 
 use std::iter;
+use std::ops::Range;
 
 use faultless_trace::{Access, EventKind, Fault, HugePages, Side};
 
@@ -33,6 +34,8 @@ pub(super) struct FaultContext {
     pub(super) fault: Fault,
     pub(super) region: Option<Region>,
     pub(super) page: Page,
+    /// What the region grew by.
+    grown: Range<u64>,
 }
 
 impl FaultContext {
@@ -113,10 +116,12 @@ impl Builder<'_> {
 
     fn context(&mut self, place: EventIndex, fault: Fault) -> FaultContext {
         let (thread, space) = (self.trace.events[place as usize].thread, self.space_of(place));
+        let start_before = self.spaces[space as usize].regions.at_or_after(fault.address).map(|region| region.start);
         let region = self.region_at(place, fault.address);
         let state = &self.spaces[space as usize];
         let page = state.page(fault.address, region.as_ref());
-        FaultContext { place, thread, space, fault, region, page }
+        let grown = region.zip(start_before).map_or(0..0, |(region, before)| region.start..before);
+        FaultContext { place, thread, space, fault, region, page, grown }
     }
 
     /// Returns the region that a fault finds, which may grow to it.
@@ -380,7 +385,7 @@ impl Builder<'_> {
         };
         let never_changed = context.page.event == NONE && state.order.calls.at(context.fault.address) == cover.call;
         let page = Page { content: Content::Object, since: cover.now, ..context.page };
-        let mapped = FaultContext { page, fault: context.fault, region: context.region, ..*context };
+        let mapped = FaultContext { page, grown: 0..0, ..*context };
         let is_explained = self.forecast(&mapped) == Some(context.fault.is_present());
         if self.is_shared(context.space) && !never_changed || !is_explained || !self.map_around(&cover, number * PAGE) {
             return false;
@@ -496,6 +501,10 @@ impl Builder<'_> {
         let order = &self.spaces[context.space as usize].order;
         self.waits.extend(order.barrier);
         self.waits.extend(order.calls.at(context.fault.address));
+        if !context.grown.is_empty() {
+            // Whoever made what it grew from.
+            self.waits.extend(order.calls.at(context.grown.end));
+        }
         let Page { thread, step, .. } = context.page;
         self.waits.extend(self.is_neighbours(context).then_some(Wait { thread, step }));
     }
@@ -534,6 +543,9 @@ impl Builder<'_> {
         }
         if is_shared {
             space.order.note(step);
+            if !context.grown.is_empty() {
+                space.order.calls.note(context.grown.clone(), step);
+            }
             if is_uncertain {
                 let start = page_floor(context.fault.address);
                 space.cover_tables(iter::once(start..start + PAGE), now);

@@ -304,8 +304,8 @@ impl Space {
         if grown.is_empty() {
             return;
         }
-        let is_filled = |region: &&Region| region.traits & Traits::LOCKS == Traits::LOCKED;
-        let of_files = |region: &&Region| is_filled(region) && region.backing != Backing::Anonymous;
+        let is_locked = |region: &&Region| region.traits.contains(Traits::LOCKED);
+        let of_files = |region: &&Region| is_locked(region) && region.backing != Backing::Anonymous;
         let parts: Vec<Region> = self.regions.overlapping(grown.clone()).filter(of_files).copied().collect();
         for Region { start, end, .. } in parts {
             self.leave_unlike(start.max(grown.start)..end.min(grown.end));

@@ -677,3 +677,57 @@ fn a_forks_own_descriptor_is_stored_behind_the_copying() {
         assert_eq!(other.outcome, Outcome::Done);
     }
 }
+
+/// A call of thread 0 beside one of thread 1, which is under way all the time.
+fn beside(inner: (Call, [u64; 6], i64), outer: (Call, [u64; 6], i64)) -> Verdict {
+    let mut story = Story::new(2);
+    story.spawn(0, 1);
+    story.map(0, HEAP, 4);
+    story.enter(1, outer.0, outer.1);
+    story.call(0, inner.0, inner.1, inner.2);
+    story.exit(1, outer.0, outer.2);
+    let plan = planned(&story.done());
+    plan.calls.iter().rfind(|plan| plan.call == Some(inner.0)).expect("it was called").verdict
+}
+
+#[test]
+fn a_call_that_is_refused_beside_another_may_have_been_refused_for_its_sake() {
+    const EXISTS: i64 = -17;
+    const NO_MEMORY: i64 = -12;
+    const INVALID: i64 = -22;
+    const FIXED_NOREPLACE: u64 = 0x10_0022;
+    let (page, other) = (HEAP, HEAP + 16 * PAGE);
+    let munmap = |place| (Call::Munmap, [place, PAGE, 0, 0, 0, 0], 0);
+    let mmap = (Call::Mmap, [0, PAGE, 3, 0x22, u64::MAX, 0], other as i64);
+    // What is refused, beside what, and whether the order decides it.
+    let cases = [
+        ((Call::Mmap, [page, PAGE, 3, FIXED_NOREPLACE, u64::MAX, 0], EXISTS), munmap(page), true),
+        ((Call::Mmap, [page, PAGE, 3, FIXED_NOREPLACE, u64::MAX, 0], EXISTS), munmap(other), false),
+        ((Call::Mremap, [page, 0, PAGE, 3, other, 0], INVALID), munmap(page), true),
+        ((Call::Mincore, [page, 2 * PAGE, 0, 0, 0, 0], NO_MEMORY), munmap(page), true),
+        // Who was told of free room comes later; who guessed it may have come before.
+        ((Call::Mincore, [other, PAGE, 0, 0, 0, 0], NO_MEMORY), mmap, true),
+        ((Call::Mincore, [other, PAGE, 0, 0, 0, 0], 0), mmap, false),
+    ];
+    for (inner, outer, expected) in cases {
+        let is_open = matches!(beside(inner, outer), Verdict::Either(_));
+        assert_eq!(is_open, expected, "{inner:x?} beside {outer:x?}");
+    }
+}
+
+#[test]
+fn a_stack_that_one_thread_maps_grows_for_another_behind_it() {
+    const GROWS_DOWN: u64 = 0x122;
+    let mut story = Story::new(2);
+    story.spawn(0, 1);
+    let mapping = story.call(0, Call::Mmap, [0, PAGE, 3, GROWS_DOWN, u64::MAX, 0], HEAP as i64);
+    let growth = story.fault(1, HEAP - 8 * PAGE, WRITE);
+    let change = story.call(0, Call::Mprotect, [HEAP - 6 * PAGE, PAGE, 1, 0, 0, 0], 0);
+    let plan = planned(&story.done());
+    // The growth waits for the mapping, and what changes a part of it for the growth.
+    let waits_of = |event: u32| {
+        let steps = plan.programs.iter().flat_map(|program| &program.steps);
+        steps.clone().find(|step| step.event == event).map_or(0, |step| step.nr_waits)
+    };
+    assert_eq!([mapping, growth, change].map(waits_of), [0, 1, 1]);
+}
