@@ -158,8 +158,12 @@ impl Builder<'_> {
     fn note_cut_short(&mut self, space: SpaceIndex, enter: &CallEnter, result: Option<i64>, decoded: &Decoded) {
         let [start, len, advice, ..] = enter.args;
         let is_advice = enter.call == Call::Madvise && fills(advice) && result == Some(Errno::EFAULT.raw());
+        // Locks that wait for pages to come fill nothing.
+        let is_lock = matches!(enter.call, Call::Mlock | Call::Mlock2) && (enter.call == Call::Mlock || advice == 0);
         let range = match *decoded {
-            (MemoryCall::Lock { start, len, .. }, Verdict::Imposed(_)) => span(start, len.saturating_add(start % PAGE)),
+            (MemoryCall::Lock { lock: PageLock::LockOnFault, .. }, Verdict::Either(_)) if is_lock => {
+                span(start, len.saturating_add(start % PAGE))
+            }
             _ if is_advice => span(start, len),
             _ => return,
         };

@@ -93,10 +93,11 @@ pub fn ranges_of(enter: &CallEnter, result: i64) -> Vec<Range<u64>> {
     ranges.into_iter().filter(|range| range.start < range.end).collect()
 }
 
-/// Returns what a call gets that takes whatever room is free.
+/// Returns what a call gets that takes whatever room is free, so that nobody else knows of it beforehand.
 fn room_of(enter: &CallEnter, result: i64) -> Option<Range<u64>> {
+    let is_named = enter.call == Call::Mmap && MapFlags::from_bits_retain(enter.args[3]).is_fixed();
     // The last of its ranges is where the memory is behind it.
-    ranges_of(enter, result).pop().filter(|_| needs_room(enter) && !is_error(result))
+    ranges_of(enter, result).pop().filter(|_| needs_room(enter) && !is_named && !is_error(result))
 }
 
 impl Scout<'_> {

@@ -362,7 +362,7 @@ impl Recorded<'_> {
             decoded if is_for_map || is_unlock && !may_lack_areas => decoded,
             // What lies before that end is filled, nobody knows how much that is.
             _ if !is_unlock && self.ends_behind_a_file(start, len) => {
-                (MemoryCall::Lock { start, len, lock: PageLock::LockOnFault }, Verdict::Imposed(Reason::Limit))
+                (MemoryCall::Lock { start, len, lock: PageLock::LockOnFault }, Verdict::Either(result))
             }
             _ => imposed(Reason::Limit),
         }
