@@ -130,8 +130,8 @@ impl Scout<'_> {
         if effect.commutes_with(others) {
             return Vec::new();
         }
-        // Who got free room came behind whoever had it, and before whoever was told of it; but not before whoever guessed
-        // the address, and was refused.
+        // Who got free room came behind whoever had it, and before whoever was told of it; but not before whoever
+        // guessed the address, and was refused.
         let room_beside = |enter, result, others| room_of(enter, result).filter(|_| !is_error(others));
         let rooms = [room_beside(&one, one_result, other_result), room_beside(&other, other_result, one_result)];
         let is_in = |range: &Range<u64>, room: &Range<u64>| room.start <= range.start && range.end <= room.end;

@@ -104,8 +104,8 @@ pub struct Limits {
     pub lowest_chosen: u64,
     /// Largest total size in bytes (RLIMIT_AS).
     pub address_space_bytes: u64,
-    /// Largest size of private writable memory in bytes (RLIMIT_DATA). 0 forbids any growth of the heap by brk, and lets
-    /// everything else have `most_data_bytes`: Linux's exception for Valgrind (mm/vma.c, `may_expand_vm`).
+    /// Largest size of private writable memory in bytes (RLIMIT_DATA). 0 forbids any growth of the heap by brk, and
+    /// lets everything else have `most_data_bytes`: Linux's exception for Valgrind (mm/vma.c, `may_expand_vm`).
     pub data_bytes: u64,
     /// Up to where the owner may raise `data_bytes` by itself (RLIMIT_DATA's hard limit); counts where that is 0.
     pub most_data_bytes: u64,

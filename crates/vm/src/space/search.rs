@@ -201,8 +201,8 @@ impl<P: System, D: Design<P>> ReadPermit<'_, P, D> {
         highest_with_gap(len, room, |room| self.highest_gap(len, room), above)
     }
 
-    /// Searches the lowest room between 1 and 2 GiB, after the hint's own place; without a hint, memory that could be of
-    /// huge pages begins where one could.
+    /// Searches the lowest room between 1 and 2 GiB, after the hint's own place; without a hint, memory that could be
+    /// of huge pages begins where one could.
     fn search_low(self, hint: VirtAddr, len: u64, alignment: Alignment) -> Option<PageRange> {
         let has_hint = hint >= VirtAddr::new(PAGE);
         let hinted = if has_hint { self.at_hint(self.rounded_hint(hint)?, len) } else { None };
