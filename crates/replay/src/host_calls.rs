@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_abi::{MapFlags, Prot, RemapFlags};
-use faultless_linux::space::RawCall;
+use faultless_linux::space::{self, RawCall};
 
 use super::host::room_of;
 use super::relocation::Relocation;
@@ -40,10 +40,28 @@ impl Caller<'_> {
             MemoryCall::Ask { start, len } | MemoryCall::WriteBack { start, len } => {
                 RawCall::Advise { address: at(start), len, advice: 0 }
             }
-            // The process's own memory must not be locked with the program's.
-            MemoryCall::LockAll { .. } | MemoryCall::Nothing => return 0,
+            MemoryCall::LockAll { lock } => return self.lock_all(lock),
+            MemoryCall::Nothing => return 0,
         };
         call.make()
+    }
+
+    /// Locks all that is mapped of the program, or lets it go, area by area: the process's own memory is left out. What
+    /// can't be filled is locked all the same.
+    fn lock_all(&self, lock: PageLock) -> i64 {
+        let Ok(areas) = space::mapped() else { return 0 };
+        for window in self.relocation.windows() {
+            for area in areas.iter().filter(|area| area.start < window.end && window.start < area.end) {
+                let (address, end) = (area.start.max(window.start), area.end.min(window.end));
+                let len = end - address;
+                let call = match lock {
+                    PageLock::Unlock => RawCall::Unlock { address, len },
+                    _ => RawCall::Lock { address, len, on_fault: lock == PageLock::LockOnFault },
+                };
+                call.make();
+            }
+        }
+        0
     }
 
     fn map(&self, mapping: &Mapping) -> i64 {
