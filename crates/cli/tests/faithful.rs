@@ -138,6 +138,11 @@ fn calls_that_stop_at_a_sealed_area() {
 }
 
 #[test]
+fn jumps_into_memory_that_may_not_be_executed() {
+    replays_cleanly("jumps");
+}
+
+#[test]
 fn rings_and_files_in_another_order() {
     replays_cleanly("rings");
 }

@@ -44,6 +44,14 @@ impl FaultContext {
         !is_guarded && self.region.is_some_and(|region| region.allows(self.fault.access()))
     }
 
+    /// Returns whether it is a fetch from where nothing may be fetched, and no page is: Linux makes the page, as for a
+    /// load, and the fetch faults once more and is refused then (arch/x86/mm/fault.c, `access_error`).
+    fn is_fetch_that_loads(&self) -> bool {
+        let is_absent = !self.fault.is_present() && self.page.content == Content::Absent;
+        let may_be_used = self.region.is_some_and(|region| !region.prot.is_empty());
+        self.fault.access() == Access::Fetch && is_absent && may_be_used && !self.is_allowed()
+    }
+
     fn has_trait(&self, traits: Traits) -> bool {
         self.region.is_some_and(|region| region.traits.intersects(traits))
     }
@@ -78,6 +86,10 @@ impl Builder<'_> {
     /// Plans the access that replays a fault.
     pub(super) fn fault(&mut self, place: EventIndex, fault: Fault) {
         let mut context = self.context(place, fault);
+        if context.is_fetch_that_loads() {
+            context.fault.error_code &= !Fault::FETCH;
+        }
+        let fault = context.fault;
         let mut is_as_forecast = self.forecast(&context) == Some(fault.is_present());
         let is_contested =
             self.is_unlike(&context) || self.spaces[context.space as usize].contested.contains(&fault.address);

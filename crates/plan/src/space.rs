@@ -178,7 +178,8 @@ impl Space {
     pub fn cover_tables(&mut self, touched: impl IntoIterator<Item = Range<u64>>, now: u32) {
         let tables =
             touched.into_iter().map(|range| mapped_by_tables_of(&(range.start / PAGE..range.end.div_ceil(PAGE))));
-        for table in tables.collect::<RangeSet<u64>>() {
+        // The last table has no end that a number could say.
+        for table in tables.filter(|table| table.start < table.end).collect::<RangeSet<u64>>() {
             let regions: Vec<Region> = self.regions.overlapping(table.clone()).copied().collect();
             for region in regions.iter().filter(|region| region.backing != Backing::Anonymous) {
                 let pages = region.start.max(table.start) / PAGE..region.end.min(table.end) / PAGE;

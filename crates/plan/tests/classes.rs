@@ -333,7 +333,7 @@ fn what_the_map_forbids_must_be_refused() {
         (story.fault(0, HEAP, WRITE), Outcome::Refused),
         (story.fault(0, HEAP, READ), Outcome::Done),
         (story.fault(0, HEAP + PAGE, READ), Outcome::Refused),
-        (story.fault(0, HEAP + 2 * PAGE, 0x14), Outcome::Refused),
+        (story.fault(0, HEAP + 2 * PAGE, 0x15), Outcome::Refused),
         (story.fault(0, HEAP + 3 * PAGE, WRITE), Outcome::Done),
         (story.fault(0, 8, READ), Outcome::Refused),
     ];
@@ -504,4 +504,29 @@ fn guards_are_put_on_both_sides_of_a_hole() {
     let plan = planned(&story.done());
     let outcomes = faults.map(|event| touch(&plan, event).outcome);
     assert_eq!(outcomes, [Outcome::Refused, Outcome::Refused, Outcome::Done]);
+}
+
+#[test]
+fn a_fetch_where_nothing_may_be_fetched_makes_the_page_before_it_is_refused() {
+    const FETCH: u32 = Fault::USER | Fault::FETCH;
+    const READ_ALONE: u64 = 1;
+    const EXECUTE: u64 = 5;
+    // With which rights, and as what the first fault is replayed.
+    for (rights, expected) in
+        [(READ_ALONE, Access::Read), (3, Access::Read), (EXECUTE, Access::Fetch), (0, Access::Fetch)]
+    {
+        let mut story = Story::new(1);
+        story.call(0, Call::Mmap, [0, 4 * PAGE, rights, 0x22, u64::MAX, 0], HEAP as i64);
+        let first = story.fault(0, HEAP, FETCH);
+        let plan = planned(&story.done());
+        assert_eq!(touch(&plan, first).access, expected, "rights {rights}");
+        if expected == Access::Read {
+            let second = story.fault(0, HEAP, FETCH | Fault::PRESENT);
+            let plan = planned(&story.done());
+            let outcomes = [first, second].map(|fault| touch(&plan, fault).outcome);
+            assert_eq!(outcomes, [Outcome::Done, Outcome::Refused], "rights {rights}");
+            assert_eq!(touch(&plan, second).access, Access::Fetch);
+            assert!(plan.surprises.is_empty());
+        }
+    }
 }

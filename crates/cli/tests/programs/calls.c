@@ -47,6 +47,13 @@ int main(int argc, char **argv)
 	ftruncate(fd, 3 * PAGE);
 	fallocate(fd, 0, 0, PAGE);
 	truncate("/nonexistent/file", 0);
+	syscall(SYS_open, "/nonexistent/file", O_WRONLY | O_TRUNC);
+	syscall(SYS_open, "/nonexistent/file", O_WRONLY);
+	syscall(SYS_openat, AT_FDCWD, "/nonexistent/file", O_RDONLY | O_DIRECT);
+	syscall(SYS_creat, "/nonexistent/file", 0600);
+	syscall(SYS_vmsplice, -1, 0, 0, 0);
+	syscall(SYS_process_vm_readv, 0, 0, 0, 0, 0, 0);
+	syscall(SYS_process_vm_writev, 0, 0, 0, 0, 0, 0);
 	char *file = mmap(0, 3 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
 	munmap(file, 3 * PAGE);
 	munmap(area, 8 * PAGE);
