@@ -52,7 +52,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
         added: u64,
         removed: RemovedBytes,
     ) -> Result<(), CallError> {
-        let is_unlimited = self.limits.address_space_bytes & self.limits.mapped_data_bytes() == u64::MAX;
+        let is_unlimited = self.limits.address_space_bytes & self.limits.data_bytes == u64::MAX;
         if is_unlimited { Ok(()) } else { self.check_limited_expansion(flags, added, removed) }
     }
 

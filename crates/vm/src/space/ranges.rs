@@ -417,7 +417,7 @@ impl<P: System, D: Design<P>> Space<P, D> {
     /// under the table's lock, with no part held.
     #[inline(always)]
     pub(super) fn is_far_from_limits(&self, nr_added: u64) -> bool {
-        let bytes = self.limits.address_space_bytes & self.limits.mapped_data_bytes();
+        let bytes = self.limits.address_space_bytes & self.limits.data_bytes;
         bytes == u64::MAX
             && self.counted(Quantity::Areas) + nr_added + Additions::MOST_AREAS < self.limits.max_map_count
     }
