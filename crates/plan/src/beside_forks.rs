@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use faultless_trace::{Access, CloneTask, EventKind, Fault, Side};
+use faultless_trace::{Access, CloneTask, EventKind, Side};
 
 use super::contests::ranges_of;
 use super::ids::EventIndex;
@@ -22,10 +22,6 @@ use super::races::Races;
 use super::space_users::UserChange;
 use super::under_way::UnderWay;
 use super::windows::{Bits, Direction, RangesByEvent, Reach, Scout};
-
-fn is_kernels_store(fault: &Fault) -> bool {
-    fault.side == Side::Kernel && fault.access() == Access::Write
-}
 
 impl Scout<'_> {
     /// Marks the faults of other threads that forks may have overtaken; returns the ranges that calls beside forks
@@ -76,7 +72,10 @@ impl Scout<'_> {
     /// Visits the faults of a fork's own thread by which the kernel may have stored a descriptor's number behind the
     /// copying, the latest first.
     fn own_stores(&self, fork: EventIndex) -> impl Iterator<Item = EventIndex> {
-        let stores = |event: &EventIndex| matches!(self.trace.events[*event as usize].kind, EventKind::Fault(fault) if is_kernels_store(&fault));
+        let stores = |event: &EventIndex| match self.trace.events[*event as usize].kind {
+            EventKind::Fault(fault) => fault.side == Side::Kernel && fault.access() == Access::Write,
+            _ => false,
+        };
         let kind = &self.trace.events[fork as usize].kind;
         let has_descriptor = matches!(kind, EventKind::Clone(task) if task.flags & CloneTask::PIDFD != 0);
         self.own_before(fork).take_while(move |event| has_descriptor && stores(event))
